@@ -1,0 +1,99 @@
+#include "cache/entry_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/entry_format.hpp"
+
+namespace kiln::cache {
+namespace {
+
+// A file up to this size is read at once, on trust that it is an entry; a larger one has to show
+// a sound header before memory is set aside for it.
+constexpr std::uint64_t kReadAtOnceBytes = std::uint64_t{1} << 20;
+
+std::string_view kind_of(mode_t mode) noexcept {
+  if (S_ISDIR(mode)) return "is a directory";
+  if (S_ISLNK(mode)) return "is a symbolic link";
+  if (S_ISFIFO(mode)) return "is a pipe";
+  if (S_ISSOCK(mode)) return "is a socket";
+  return "is a device";
+}
+
+Examined damaged(const struct stat& status, std::string why) {
+  return {.damage = std::move(why), .identity = identity_of(status)};
+}
+
+bool is_passing(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+}
+
+Examined explain_failed_open(int directory, const std::string& path, int error) {
+  if (has_vanished(error) || error == ENOTDIR) return {};
+  if (is_passing(error)) return {.error = error};
+  struct stat status {};
+  if (::fstatat(directory, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+    return {.error = has_vanished(errno) || errno == ENOTDIR ? 0 : error};
+  if (!S_ISREG(status.st_mode)) return damaged(status, std::string(kind_of(status.st_mode)));
+  return damaged(status, "cannot be opened: " + describe_error(error));
+}
+
+}  // namespace
+
+Examined examine(const SystemCalls& calls, int directory, const std::string& path,
+                 const Digest& name, std::optional<std::string_view> key_text,
+                 Durability durability) {
+  const Opened opened = open_beneath(calls, directory, path.c_str(), O_RDONLY);
+  if (!opened.fd) return explain_failed_open(directory, path, opened.error);
+  const int fd = opened.fd.get();
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return {.error = errno};
+  if (!S_ISREG(status.st_mode)) return damaged(status, std::string(kind_of(status.st_mode)));
+
+  const auto file_size = static_cast<std::uint64_t>(status.st_size);
+  std::array<std::byte, kHeaderBytes> start;
+  std::size_t taken = 0;
+  int error = 0;
+  if (file_size < kHeaderBytes) return damaged(status, header_damage({}, file_size));
+  if (file_size > kReadAtOnceBytes) {
+    error = read_whole(calls, fd, start, taken);
+    if (error == 0) {
+      auto why = header_damage(std::span(start).first(taken), file_size);
+      if (!why.empty()) return damaged(status, std::move(why));
+    }
+  }
+
+  std::size_t got = 0;
+  std::shared_ptr<std::byte[]> bytes;
+  if (error == 0) {
+    // new[] leaves the bytes as they are: zeroing them first would cost as much as hashing them.
+    bytes.reset(new std::byte[file_size]);
+    std::copy_n(start.begin(), taken, bytes.get());
+    error = read_whole(calls, fd, {bytes.get() + taken, file_size - taken}, got);
+  }
+  if (is_passing(error)) return {.error = error};
+  if (error != 0) return damaged(status, "cannot be read: " + describe_error(error));
+  if (taken + got != file_size) return damaged(status, "was cut short while it was read");
+
+  Found found = EntryDecoder::decode(std::move(bytes), file_size, name, key_text);
+  if (!found.entry) return damaged(status, std::move(found.damage));
+  if (durability == Durability::durable) {
+    if (calls.fsync(fd) != 0) return {.error = errno};
+    if (error = sync_directory(calls, directory, durability); error != 0) return {.error = error};
+  }
+  return {.entry = std::move(found.entry), .identity = identity_of(status)};
+}
+
+}  // namespace kiln::cache

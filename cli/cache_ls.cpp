@@ -1,0 +1,61 @@
+// kiln cache ls: what is in a cache, by listing and reading, without judging.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/entry_facts.hpp"
+#include "cli/settings.hpp"
+#include "cli/verbs.hpp"
+
+namespace kiln::cli {
+namespace {
+
+Outcome run(const Given& given, Output& output) {
+  auto opened =
+      open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
+  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+  const auto& store = std::get<cache::Store>(opened);
+
+  auto entries = nlohmann::json::array();
+  std::uint64_t total_bytes = 0;
+  for (const auto& info : store.list()) {
+    total_bytes += info.file_bytes;
+    nlohmann::json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
+    std::string columns = info.name.hex() + "  ";
+    if (const auto entry = store.read(info.name)) {
+      const auto facts = facts_of(*entry);
+      described.update({{"kernel", text_fact(facts, "kernel")},
+                        {"arch", text_fact(facts, "architecture")},
+                        {"toolchain", text_fact(facts, "toolchain")}});
+      columns += padded(bytes_text(info.file_bytes), -10) + "  " +
+                 padded(printable(text_fact(facts, "architecture")), 8) + "  " +
+                 printable(text_fact(facts, "kernel"));
+    } else {
+      described["damage"] = entry.error().message();
+      columns += padded(bytes_text(info.file_bytes), -10) + "  damaged: " +
+                 printable(entry.error().message());
+    }
+    output.line(columns);
+    entries.push_back(std::move(described));
+  }
+  output.line(std::to_string(entries.size()) + " entries, " + bytes_text(total_bytes) + " in " +
+              store.directory().string());
+  output.object({{"cache_dir", store.directory().string()},
+                 {"total_bytes", total_bytes},
+                 {"entries", std::move(entries)}});
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Verb add_cache_ls(CLI::App& cache) {
+  auto* command = cache.add_subcommand("ls", "List the kernels in a cache");
+  command->footer(
+      "Examples:\n"
+      "  kiln cache ls\n"
+      "  kiln cache ls --cache-dir /var/cache/kiln --json");
+  const auto given = std::make_shared<Given>();
+  add_cache_directory(*command, *given);
+  return {command, [given](Output& output) { return run(*given, output); }};
+}
+
+}  // namespace kiln::cli

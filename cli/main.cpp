@@ -1,0 +1,124 @@
+// The kiln command: parses the command line, runs a verb, and turns how it ends into an exit code.
+// The only place that catches: CLI11 reports by exceptions, help and version included.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <exception>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+#include "cli/exit_code.hpp"
+#include "cli/output.hpp"
+#include "cli/settings.hpp"
+#include "cli/verbs.hpp"
+#include "kiln/version.hpp"
+
+namespace kiln::cli {
+namespace {
+
+// Looked for before the parse, because a fault of the command line is reported in this form too.
+bool wants_json(int count, const char* const* arguments) {
+  for (int i = 1; i < count; ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == "--") return false;
+    if (argument == "--json") return true;
+  }
+  return false;
+}
+
+bool is_live_terminal(const EnvironmentReader& environment) {
+  return ::isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb";
+}
+
+ExitCode show_version(Output& output) {
+  const auto environment = process_environment();
+  auto settings = settings_from({}, environment);
+  if (!settings) {
+    output.failure(failure_of(settings.error()));
+    return ExitCode::usage;
+  }
+  nlohmann::json result = {{"kiln", version()}, {"nvrtc", nullptr}, {"driver", nullptr}};
+  output.line("kiln " + std::string(version()));
+  if (const auto nvrtc = find_toolchain(settings->runtime, environment)) {
+    output.line("NVRTC " + nvrtc->version + ", " + nvrtc->library.string() + " (" +
+                nvrtc->how_found + ")");
+    result["nvrtc"] = {{"version", nvrtc->version},
+                       {"path", nvrtc->library.string()},
+                       {"how_found", nvrtc->how_found},
+                       {"identity", nvrtc->identity}};
+  } else {
+    output.line("NVRTC not found");
+  }
+  const auto driver = driver_version();
+  output.line(driver.empty() ? "driver not found" : "driver for CUDA " + driver);
+  if (!driver.empty()) result["driver"] = driver;
+  output.object(result);
+  return ExitCode::done;
+}
+
+ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** arguments,
+             Output& output) {
+  try {
+    kiln.parse(count, arguments);
+    for (const auto& verb : verbs) {
+      if (!verb.command->parsed()) continue;
+      const auto outcome = verb.run(output);
+      if (const auto* exit = std::get_if<ExitCode>(&outcome)) return *exit;
+      const auto& failure = std::get<Failure>(outcome);
+      output.failure(failure);
+      return failure.exit;
+    }
+    return ExitCode::usage;  // not reached: a verb is required
+  } catch (const CLI::CallForHelp&) {
+    output.line(kiln.help());
+    output.object({{"help", kiln.help()}});
+    return ExitCode::done;
+  } catch (const CLI::CallForVersion&) {
+    return show_version(output);
+  } catch (const CLI::ParseError& error) {
+    output.failure(usage_failure(std::string(error.what()) + "; see kiln --help"));
+    return ExitCode::usage;
+  } catch (const std::exception& error) {
+    output.failure({.code = "unexpected", .message = error.what()});
+    return ExitCode::failed;
+  }
+}
+
+int run_command(int count, char** arguments) {
+  // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  Output output(wants_json(count, arguments) ? OutputForm::json : OutputForm::text,
+                is_live_terminal(process_environment()));
+
+  CLI::App kiln("CUDA kernels from source strings, compiled once per key for all who share a cache.",
+                "kiln");
+  kiln.footer(
+      "Examples:\n"
+      "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
+      "  kiln cache verify --cache-dir /var/cache/kiln\n"
+      "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
+      "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
+  kiln.set_version_flag("--version", "");
+  bool json = false;  // wants_json() has answered
+  kiln.add_flag("--json", json, "Write the result as one JSON object");
+  kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
+  kiln.require_subcommand(1);
+  auto* cache = kiln.add_subcommand("cache", "Look at a cache");
+  cache->require_subcommand(1);
+  const std::vector<Verb> verbs = {add_prewarm(kiln), add_cache_ls(*cache), add_cache_show(*cache),
+                                   add_cache_verify(*cache)};
+
+  auto exit = run(kiln, verbs, count, arguments, output);
+  if (const auto status = output.result_status(); !status) {
+    output.message("kiln: " + status.error().message());
+    if (exit == ExitCode::done) exit = ExitCode::failed;
+  }
+  return static_cast<int>(exit);
+}
+
+}  // namespace
+}  // namespace kiln::cli
+
+int main(int count, char** arguments) { return kiln::cli::run_command(count, arguments); }

@@ -1,0 +1,153 @@
+// kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/prewarm_report.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/settings.hpp"
+#include "cli/verbs.hpp"
+#include "kernel_src/kernels.hpp"
+#include "kernel_src/manifest.hpp"
+#include "kiln/runtime.hpp"
+
+namespace kiln::cli {
+namespace {
+
+constexpr int kMostJobs = 1024;
+
+struct Arguments {
+  Given given{};
+  std::string model{};
+  std::string manifest{};
+  kernels::ManifestParameters parameters{};
+  bool dry_run = false;
+};
+
+Result<kernels::Manifest> read_manifest(const Arguments& arguments) {
+  if (!arguments.manifest.empty())
+    return kernels::read_manifest_file(arguments.manifest, arguments.parameters);
+  return kernels::model_manifest(arguments.model, arguments.parameters);
+}
+
+// The targets that are named, or else those of the devices in this machine.
+std::variant<std::vector<std::string>, Failure> architectures_of(const Settings& settings,
+                                                                 Runtime& runtime) {
+  auto names = settings.architectures;
+  if (!names.empty()) return names;
+  for (const auto& device : runtime.devices()) names.push_back(device.architecture);
+  if (!names.empty()) return names;
+  const auto device = runtime.device(0);
+  return usage_failure(
+      "no architecture is named, and there is no device here to ask for one; name what to compile "
+      "for with --arch sm_90a,sm_100a or KILN_ARCH" +
+      (device ? std::string() : " (" + device.error().message() + ")"));
+}
+
+Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
+             const PrewarmReport& report, Output& output) {
+  Result<WarmupReport> warmed = [&] {
+    ProgressBar bar(output);
+    return runtime.warmup({.architectures = architectures,
+                           .progress = [&](const Progress& progress) {
+                             bar.update(progress);
+                             if (progress.latest != nullptr) report.step(*progress.latest);
+                           }});
+  }();
+  if (!warmed) return failure_of(warmed.error());
+  return report.finish(*warmed);
+}
+
+Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
+                const std::vector<KernelSpec>& specs,
+                const std::vector<std::string>& architectures, const PrewarmReport& report) {
+  std::vector<PlannedKernel> planned;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    for (const auto& architecture : architectures) {
+      auto found = runtime.look_up(ids[i], architecture);
+      if (!found) return failure_of(found.error());
+      planned.push_back({specs[i].name, architecture, *std::move(found)});
+    }
+  report.planned(planned);
+  return ExitCode::done;
+}
+
+Outcome run(const Arguments& arguments, Output& output) {
+  auto settings = settings_from(arguments.given, process_environment());
+  if (!settings) return failure_of(settings.error());
+  const auto manifest = read_manifest(arguments);
+  if (!manifest) return failure_of(manifest.error());
+  if (settings->runtime.cache_directory.empty()) return no_cache_directory();
+
+  settings->runtime.log = output.log_sink(LogLevel::warning);
+  auto runtime = Runtime::open(settings->runtime);
+  if (!runtime) return failure_of(runtime.error());
+  if (auto status = kernels::add_sources(*runtime); !status) return failure_of(status.error());
+  std::vector<KernelId> ids;
+  for (const auto& spec : manifest->kernels) {
+    const auto id = runtime->add(spec);
+    if (!id) return failure_of(id.error());
+    ids.push_back(*id);
+  }
+  const auto architectures = architectures_of(*settings, *runtime);
+  if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
+  const auto& names = std::get<std::vector<std::string>>(architectures);
+
+  const PrewarmReport report(*manifest, settings->runtime.cache_directory, output);
+  return arguments.dry_run ? look_up(*runtime, ids, manifest->kernels, names, report)
+                           : warm(*runtime, names, report, output);
+}
+
+std::string known_models() {
+  std::string names;
+  for (const auto& name : kernels::model_names()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+}  // namespace
+
+Verb add_prewarm(CLI::App& kiln) {
+  auto* command =
+      kiln.add_subcommand("prewarm", "Compile a model's kernels into a cache; needs no GPU");
+  command->footer(
+      "Examples:\n"
+      "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
+      "  kiln prewarm --manifest kernels.json --arch sm_90a --cache-dir /var/cache/kiln -j 8\n"
+      "  kiln prewarm --model deepseek-v4.1-flash --arch sm_90a --dry-run --json\n"
+      "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
+      "3 no NVRTC and something to compile, or no cache directory. A dry run is 0 whatever is\n"
+      "missing.");
+  const auto arguments = std::make_shared<Arguments>();
+  auto& given = arguments->given;
+  auto* what = command->add_option_group("what to compile");
+  what->add_option("--model", arguments->model, "A model that Kiln knows: " + known_models())
+      ->type_name("NAME");
+  what->add_option("--manifest", arguments->manifest, "A manifest of your own")->type_name("FILE");
+  what->require_option(1);
+  const auto add_parameter = [&](const char* flag, const char* name, const char* help) {
+    return command->add_option_function<std::string>(
+        flag,
+        [arguments, name](const std::string& value) { arguments->parameters[name] = value; }, help);
+  };
+  add_parameter("--tp", "tp", "Ranks of tensor parallelism [the manifest's default]")
+      ->type_name("RANKS");
+  add_parameter("--kv", "kv", "Records of the compressed cache: nvfp4 or fp8 [the manifest's default]")
+      ->type_name("FORMAT");
+  command
+      ->add_option("--arch", given.architectures,
+                   "Targets such as sm_90a, repeated or with commas [KILN_ARCH; default those of "
+                   "this machine's devices]")
+      ->type_name("ARCH")
+      ->allow_extra_args(false);
+  add_cache_directory(*command, given);
+  command
+      ->add_option_function<int>(
+          "-j,--jobs", [arguments](int jobs) { arguments->given.jobs = static_cast<unsigned>(jobs); },
+          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
+      ->type_name("N")
+      ->check(CLI::Range(0, kMostJobs));
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Compile and write nothing; show each key and whether it is in the cache");
+  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+}
+
+}  // namespace kiln::cli

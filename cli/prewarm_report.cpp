@@ -1,0 +1,141 @@
+#include "cli/prewarm_report.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/entry_facts.hpp"
+
+namespace kiln::cli {
+namespace {
+
+double milliseconds_of(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+std::string fixed(double number, int decimals) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, number);
+  return text.data();
+}
+
+// Empty for a kernel that got no key.
+std::string key_text(const cache::Digest& key) {
+  return key == cache::Digest{} ? std::string() : key.hex();
+}
+
+nlohmann::json json_of(const KernelReport& kernel) {
+  nlohmann::json json = {{"kernel", kernel.kernel},
+                         {"key", key_text(kernel.key)},
+                         {"arch", kernel.architecture},
+                         {"origin", to_string(kernel.origin)},
+                         {"ms", milliseconds_of(kernel.time)},
+                         {"bytes", kernel.cubin_bytes}};
+  if (!kernel.status) {
+    const auto failure = failure_of(kernel.status.error());
+    json["error"] = {{"code", failure.code}, {"message", failure.message}};
+    if (!failure.detail.empty()) json["error"]["detail"] = failure.detail;
+  }
+  return json;
+}
+
+}  // namespace
+
+nlohmann::json PrewarmReport::head() const {
+  return {{"model", manifest_.model},
+          {"parameters", manifest_.parameters},
+          {"cache_dir", cache_directory_.string()}};
+}
+
+void PrewarmReport::step(const KernelReport& kernel) const {
+  if (output_.live() && ::isatty(STDOUT_FILENO) != 0) return;
+  output_.line(padded(std::string(to_string(kernel.origin)), 8) + "  " +
+               padded(kernel.architecture, 8) + "  " + padded(key_text(kernel.key), 32) + "  " +
+               padded(fixed(milliseconds_of(kernel.time), 1) + " ms", -10) + "  " +
+               padded(bytes_text(kernel.cubin_bytes), -10) + "  " + printable(kernel.kernel));
+}
+
+ExitCode PrewarmReport::finish(const WarmupReport& report) const {
+  auto kernels = nlohmann::json::array();
+  for (const auto& kernel : report.kernels) kernels.push_back(json_of(kernel));
+
+  // What is wrong with the machine is the same for all kernels: once is enough.
+  std::set<std::string> reported;
+  bool no_toolchain = false;
+  for (const auto& kernel : report.kernels) {
+    if (kernel.status) continue;
+    const auto& error = kernel.status.error();
+    no_toolchain |= error.code() == ErrorCode::no_toolchain;
+    const auto message = error.message();
+    if (!reported.insert(message).second) continue;
+    output_.message("kiln: " + message);
+    if (!error.detail().empty()) output_.message(error.detail());
+  }
+  if (report.not_stored != 0)
+    output_.message("kiln: " + std::to_string(report.not_stored) + " of " +
+                    std::to_string(report.compiled) + " compiled kernels could not be stored in " +
+                    cache_directory_.string());
+
+  std::string parameters;
+  for (const auto& [name, value] : manifest_.parameters)
+    parameters += (parameters.empty() ? " (" : ", ") + name + " " + value;
+  if (!parameters.empty()) parameters += ")";
+  const double seconds = std::chrono::duration<double>(report.time).count();
+  output_.line(printable(manifest_.model + parameters) + ": " +
+               std::to_string(report.requested) + " kernels: " + std::to_string(report.hits) +
+               " hits, " + std::to_string(report.compiled) + " compiled, " +
+               std::to_string(report.waited) + " waited for, " + std::to_string(report.failed) +
+               " failed, in " + fixed(seconds, 2) + " s");
+  if (!report.toolchain.empty()) output_.line("toolchain: " + report.toolchain);
+  output_.line("cache: " + cache_directory_.string());
+
+  auto result = head();
+  result.update({{"requested", report.requested},
+                 {"compiled", report.compiled},
+                 {"hits", report.hits},
+                 {"waited", report.waited},
+                 {"failed", report.failed},
+                 {"not_stored", report.not_stored},
+                 {"nvrtc_loaded", report.nvrtc_loaded},
+                 {"toolchain", report.toolchain},
+                 {"seconds", seconds},
+                 {"kernels", std::move(kernels)}});
+  output_.object(result);
+
+  if (no_toolchain) return ExitCode::environment;
+  return report.failed != 0 || report.not_stored != 0 ? ExitCode::failed : ExitCode::done;
+}
+
+void PrewarmReport::planned(const std::vector<PlannedKernel>& planned) const {
+  auto kernels = nlohmann::json::array();
+  for (const auto& kernel : planned) {
+    const char* state = kernel.found.found ? "cached" : "missing";
+    output_.line(padded(state, 8) + "  " + padded(kernel.architecture, 8) + "  " +
+                 kernel.found.key.hex() + "  " + printable(kernel.kernel));
+    kernels.push_back({{"kernel", kernel.kernel},
+                       {"key", kernel.found.key.hex()},
+                       {"arch", kernel.architecture},
+                       {"cached", kernel.found.found}});
+  }
+  const auto cached = static_cast<std::size_t>(std::count_if(
+      planned.begin(), planned.end(), [](const auto& kernel) { return kernel.found.found; }));
+  output_.line(std::to_string(planned.size()) + " kernels: " + std::to_string(cached) +
+               " cached, " + std::to_string(planned.size() - cached) +
+               " missing; nothing was compiled or written");
+  output_.line("cache: " + cache_directory_.string());
+
+  auto result = head();
+  result.update({{"dry_run", true},
+                 {"requested", planned.size()},
+                 {"cached", cached},
+                 {"missing", planned.size() - cached},
+                 {"toolchain", planned.empty() ? "" : planned.front().found.toolchain},
+                 {"kernels", std::move(kernels)}});
+  output_.object(result);
+}
+
+}  // namespace kiln::cli

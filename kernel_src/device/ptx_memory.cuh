@@ -1,0 +1,53 @@
+// Global memory in wide pieces. One function, one instruction; the address is a multiple of the
+// size. The clobber keeps accesses behind a grid-dependency wait.
+#pragma once
+
+#include "kernel_src/shared/types.hpp"
+
+namespace kiln::device {
+
+using kernels::u32;
+using kernels::u8;
+
+struct alignas(16) Words4 {
+  u32 x, y, z, w;
+};
+
+/// ld.global.v4.b32, all: 16 bytes.
+__device__ __forceinline__ Words4 load_16(const void* from) {
+  Words4 words;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+
+/// ld.global.L1::no_allocate.v4.b32, sm_70+: 16 bytes that nobody reads again.
+__device__ __forceinline__ Words4 load_16_once(const void* from) {
+  Words4 words;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+
+/// st.global.v4.b32, all: 16 bytes.
+__device__ __forceinline__ void store_16(void* to, const Words4& words) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
+               : "memory");
+}
+
+/// st.global.v2.b32, all: 8 bytes.
+__device__ __forceinline__ void store_8(void* to, u32 low, u32 high) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
+}
+
+/// st.global.b8, all: the lowest byte.
+__device__ __forceinline__ void store_1(void* to, u32 byte) {
+  asm volatile("st.global.b8 [%0], %1;" ::"l"(to), "r"(byte) : "memory");
+}
+
+}  // namespace kiln::device

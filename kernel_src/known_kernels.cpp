@@ -1,0 +1,50 @@
+#include "kernel_src/known_kernels.hpp"
+
+#include <array>
+#include <utility>
+
+#include "kernel_src/dsv41_kv_insert/key.hpp"
+#include "kernel_src/key_from_json.hpp"
+
+namespace kiln::kernels {
+
+template <>
+struct EnumNames<dsv41::Record> {
+  static constexpr auto kAll = {dsv41::Record::fp8, dsv41::Record::nvfp4};
+  static std::string_view name_of(dsv41::Record record) {
+    return dsv41_kv_insert::to_string(record);
+  }
+};
+
+namespace {
+
+template <class Key>
+std::string check_field(std::string_view field, const nlohmann::json& value) {
+  Key key;
+  return assign_field(key, field, value);
+}
+
+template <class Key, Status (*Check)(const Key&), KernelSpec (*SpecOf)(const Key&)>
+Result<KernelSpec> make_spec(const nlohmann::json& values) {
+  Key key;
+  for (const auto& [field, value] : values.items())
+    static_cast<void>(assign_field(key, field, value));  // check_field() has accepted it
+  if (auto status = Check(key); !status) return status.error();
+  return SpecOf(key);
+}
+
+template <class Key, Status (*Check)(const Key&), KernelSpec (*SpecOf)(const Key&)>
+constexpr KnownKernel known_kernel(std::string_view name) {
+  return {name, field_names<Key>, check_field<Key>, make_spec<Key, Check, SpecOf>};
+}
+
+constexpr std::array kKnown = {
+    known_kernel<dsv41_kv_insert::Key, dsv41_kv_insert::check, dsv41_kv_insert::spec_of>(
+        "dsv41_kv_insert"),
+};
+
+}  // namespace
+
+std::span<const KnownKernel> known_kernels() { return kKnown; }
+
+}  // namespace kiln::kernels

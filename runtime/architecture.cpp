@@ -1,0 +1,73 @@
+#include "runtime/architecture.hpp"
+
+#include <algorithm>
+
+namespace kiln {
+namespace {
+
+// Seen with NVRTC 12.8, 12.9, 13.0 and 13.5: each target from sm_90 on has an 'a' form and none
+// before; each target from sm_100 on has an 'f' form, and NVRTC takes it since 12.9.
+constexpr int kFirstSpecific = 90;
+constexpr int kFirstFamily = 100;
+
+bool takes_family_targets(int major, int minor) noexcept {
+  return major > 12 || (major == 12 && minor >= 9);
+}
+
+Error bad_architecture(ErrorCode code, std::string_view text, std::string_view why) {
+  return Error(code, "architecture \"" + std::string(text) + "\" " + std::string(why));
+}
+
+}  // namespace
+
+std::string Architecture::to_text() const {
+  auto text = "sm_" + std::to_string(sm);
+  if (suffix != 0) text += suffix;
+  return text;
+}
+
+Result<Architecture> parse_architecture(std::string_view text) {
+  constexpr std::string_view kPrefix = "sm_";
+  if (text.starts_with("compute_"))
+    return bad_architecture(ErrorCode::unsupported, text, "is a virtual target, which gives no machine code: write sm_" +
+                                      std::string(text.substr(8)));
+  constexpr auto kForm = "is not a target: write it as sm_86, sm_90a or sm_100f";
+  if (!text.starts_with(kPrefix)) return bad_architecture(ErrorCode::invalid_argument, text, kForm);
+  auto digits = text.substr(kPrefix.size());
+  Architecture parsed;
+  if (digits.ends_with('a') || digits.ends_with('f')) {
+    parsed.suffix = digits.back();
+    digits.remove_suffix(1);
+  }
+  if (digits.size() < 2 || digits.size() > 3 || digits.front() == '0')
+    return bad_architecture(ErrorCode::invalid_argument, text, kForm);
+  for (const char digit : digits) {
+    if (digit < '0' || digit > '9') return bad_architecture(ErrorCode::invalid_argument, text, kForm);
+    parsed.sm = parsed.sm * 10 + (digit - '0');
+  }
+  if (parsed.suffix == 'a' && parsed.sm < kFirstSpecific)
+    return bad_architecture(ErrorCode::unsupported, text, "does not exist: the suffix a begins with sm_90a");
+  if (parsed.suffix == 'f' && parsed.sm < kFirstFamily)
+    return bad_architecture(ErrorCode::unsupported, text, "does not exist: the suffix f begins with sm_100f");
+  return parsed;
+}
+
+std::vector<std::string> with_suffixes(const std::vector<int>& numbers, int major, int minor) {
+  auto sorted = numbers;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<std::string> targets;
+  for (const int sm : sorted) {
+    targets.push_back(Architecture{sm, 0}.to_text());
+    if (sm >= kFirstSpecific) targets.push_back(Architecture{sm, 'a'}.to_text());
+    if (sm >= kFirstFamily && takes_family_targets(major, minor))
+      targets.push_back(Architecture{sm, 'f'}.to_text());
+  }
+  return targets;
+}
+
+std::string architecture_of(int compute_major, int compute_minor) {
+  const int sm = compute_major * 10 + compute_minor;
+  return Architecture{sm, sm >= kFirstSpecific ? 'a' : '\0'}.to_text();
+}
+
+}  // namespace kiln

@@ -1,0 +1,276 @@
+#include "runtime/compile_service.hpp"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "runtime/artifact_facts.hpp"
+#include "runtime/cubin.hpp"
+
+namespace kiln {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kToolchainRecords = "toolchain";
+
+// Polls of many processes must not fall into step.
+std::chrono::milliseconds poll_interval() {
+  thread_local std::minstd_rand random(std::random_device{}());
+  return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 25)(random));
+}
+
+// Only what the inputs alone decide is remembered; a missing compiler may be there next time.
+bool is_final(const Status& status) {
+  return status.ok() || status.code() == ErrorCode::compile_failed ||
+         status.code() == ErrorCode::unsupported;
+}
+
+Outcome failure(const cache::Digest& key, Error error) {
+  return Outcome{.key = key, .status = std::move(error)};
+}
+
+}  // namespace
+
+CompileService::CompileService(Options options, cache::Store* store, Compiler& compiler,
+                               Counters& counters)
+    : options_(std::move(options)), store_(store), compiler_(compiler), counters_(counters) {}
+
+void CompileService::log(LogLevel level, std::string_view message) const {
+  if (options_.log) options_.log(level, message);
+}
+
+std::string CompileService::toolchain_text() const {
+  const std::lock_guard lock(mutex_);
+  return used_ ? used_->to_text() : std::string();
+}
+
+// The installed compiler, or else every one that the store has seen, newest first, so that a filled
+// cache serves on a machine without a compiler.
+std::vector<ToolchainId> CompileService::candidates() {
+  const auto wanted = [&](const ToolchainId& id) {
+    return options_.toolchain.empty() || id.matches(options_.toolchain);
+  };
+  if (const auto& found = compiler_.search().found; found && wanted(found->toolchain()))
+    return {found->toolchain()};
+  std::vector<ToolchainId> recorded;
+  if (store_ == nullptr) return recorded;
+  for (const auto& text : store_->records(kToolchainRecords))
+    if (const auto id = ToolchainId::from_text(text); id && wanted(*id)) recorded.push_back(*id);
+  std::sort(recorded.begin(), recorded.end(), newer_first);
+  return recorded;
+}
+
+Status CompileService::make_keys(CompileRequest& request) {
+  if (!request.keys_.empty()) return {};
+  request.toolchains_ = candidates();
+  for (const auto& toolchain : request.toolchains_)
+    request.keys_.push_back(key_of(*request.program_, request.architecture_, toolchain));
+  if (!request.keys_.empty()) return {};
+  return Error(ErrorCode::no_toolchain,
+               "kernel " + request.program_->spec.name + ": the cache names no toolchain" +
+                   (options_.toolchain.empty() ? std::string() : " like " + options_.toolchain) +
+                   ", so nothing in it can be used; " +
+                   no_nvrtc_error(compiler_.search()).message());
+}
+
+Result<Lookup> CompileService::look_up(CompileRequest& request) {
+  if (auto status = make_keys(request); !status) return status.error();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto flight = flights_.find(request.keys_.front().name);
+    if (flight != flights_.end() && flight->second.state == Flight::State::finished &&
+        flight->second.outcome.status.ok())
+      return Lookup{flight->second.outcome.key,
+                    flight->second.outcome.artifact->facts.toolchain, true};
+  }
+  for (std::size_t which = 0; which < request.keys_.size(); ++which)
+    if (find(request, which))
+      return Lookup{request.keys_[which].name, request.toolchains_[which].to_text(), true};
+  return Lookup{request.keys_.front().name, request.toolchains_.front().to_text(), false};
+}
+
+std::optional<Outcome> CompileService::advance(CompileRequest& request) {
+  if (auto status = make_keys(request); !status) return failure({}, status.error());
+
+  Flight* flight = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    flight = &flights_[request.keys_.front().name];
+    if (flight->state == Flight::State::working) {
+      request.asked_before_ = true;
+      return std::nullopt;
+    }
+    if (flight->state == Flight::State::finished) {
+      auto outcome = flight->outcome;
+      if (outcome.status.ok())
+        outcome.origin = request.asked_before_ ? Origin::waited : Origin::memory;
+      return outcome;
+    }
+    flight->state = Flight::State::working;
+  }
+
+  // This thread alone works on the flight from here on.
+  std::optional<Outcome> outcome;
+  for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
+    outcome = find(request, which);
+  if (outcome) {
+    outcome->origin = flight->busy_since ? Origin::waited : Origin::disk;
+    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
+    outcome = make(request, *flight);
+  }
+
+  {
+    const std::lock_guard lock(mutex_);
+    if (outcome && is_final(outcome->status)) {
+      flight->outcome = *outcome;
+      flight->state = Flight::State::finished;
+    } else {
+      flight->state = Flight::State::idle;
+      request.asked_before_ = true;
+    }
+    if (outcome && outcome->status.ok()) {
+      for (std::size_t i = 0; i < request.keys_.size(); ++i)
+        if (request.keys_[i].name == outcome->key) used_ = request.toolchains_[i];
+    }
+  }
+  changed_.notify_all();
+  return outcome;
+}
+
+std::optional<Outcome> CompileService::find(const CompileRequest& request, std::size_t which) {
+  if (store_ == nullptr || !request.program_->closure.cacheable) return std::nullopt;
+  const auto& key = request.keys_[which];
+  auto found = store_->find(key.name, key.text);
+  if (!found.damage.empty()) counters_.damaged_entries.fetch_add(1, std::memory_order_relaxed);
+  if (!found.entry) return std::nullopt;
+
+  auto facts = facts_from_json(found.entry->facts());
+  const auto info = inspect_cubin(found.entry->payload());
+  std::string why;
+  if (!facts)
+    why = "its facts are of another form";
+  else if (!info)
+    why = info.error().message();
+  else if (auto status = check_architecture(*info, request.architecture_); !status)
+    why = status.error().message();
+  if (!why.empty()) {
+    log(LogLevel::warning, "cache entry " + key.name.hex() + " is not used: " + why);
+    return std::nullopt;
+  }
+
+  Outcome outcome{.key = key.name};
+  const auto owner = std::make_shared<cache::Entry>(*std::move(found.entry));
+  outcome.artifact = Artifact{.key = key.name,
+                              .facts = *std::move(facts),
+                              .cubin = owner->payload().data(),
+                              .cubin_bytes = owner->payload().size(),
+                              .owner = owner};
+  return outcome;
+}
+
+std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {
+  const auto& key = request.keys_.front();
+  const auto& installed = compiler_.search().found;
+  if (!installed || installed->toolchain() != request.toolchains_.front()) {
+    const auto why =
+        installed ? "the installed compiler is " + installed->toolchain().to_text()
+                  : no_nvrtc_error(compiler_.search()).message();
+    return failure(key.name,
+                   Error(ErrorCode::no_toolchain,
+                         "kernel " + request.program_->spec.name + " for " + request.architecture_ +
+                             " is not in the cache and cannot be compiled: " + why));
+  }
+  if (store_ == nullptr || !request.program_->closure.cacheable) return compile(request, false);
+
+  auto attempt = store_->try_lock(key.name);
+  if (attempt.outcome == cache::LockOutcome::busy) {
+    const auto now = Clock::now();
+    if (!flight.busy_since) flight.busy_since = now;
+    if (now - *flight.busy_since < options_.longest_wait) return std::nullopt;
+    log(LogLevel::warning, "kernel " + request.program_->spec.name +
+                               ": another process has been compiling it for longer than the wait "
+                               "limit; compiling it here as well");
+  }
+  // The holder before us may have published between our look-up and our lock.
+  if (auto outcome = find(request, 0)) {
+    outcome->origin = flight.busy_since ? Origin::waited : Origin::disk;
+    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    return outcome;
+  }
+  return compile(request, true);
+}
+
+// NVRTC reads headers on disk by itself, after the key was made from them. If one has changed since,
+// the machine code belongs to no key: the request starts over with the files as they are now.
+bool CompileService::inputs_changed(CompileRequest& request) const {
+  if (request.program_->closure.disk.empty() || !request.remake_) return false;
+  auto remade = request.remake_();
+  if (remade && remade->closure.disk == request.program_->closure.disk) return false;
+  if (remade) request.program_ = std::make_shared<const Program>(*std::move(remade));
+  request.keys_.clear();
+  return true;
+}
+
+std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish) {
+  // Copies: the request may get other ones when its files have changed.
+  const auto key = request.keys_.front();
+  const auto toolchain = request.toolchains_.front();
+  const auto kept = request.program_;
+  const auto& program = *kept;
+  if (!program.closure.cacheable)
+    log(LogLevel::warning, "kernel " + program.spec.name +
+                               " is compiled anew in each process and not stored: " +
+                               program.closure.why_not);
+
+  auto artifact = compiler_.compile(program, request.architecture_, key, toolchain);
+  if (inputs_changed(request)) return std::nullopt;
+  if (!artifact) {
+    if (artifact.error().code() != ErrorCode::no_toolchain)
+      counters_.failed_compiles.fetch_add(1, std::memory_order_relaxed);
+    return failure(key.name, artifact.error());
+  }
+  counters_.compiles.fetch_add(1, std::memory_order_relaxed);
+  if (!artifact->facts.log.empty())
+    log(LogLevel::warning, "kernel " + program.spec.name + " compiles with warnings:\n" +
+                               artifact->facts.log);
+
+  Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
+  if (publish) {
+    remember_toolchain(toolchain);
+    const auto status = store_->publish(key.text, to_json(artifact->facts),
+                                        {artifact->cubin, artifact->cubin_bytes});
+    outcome.stored = status.ok();
+    // A store that cannot be written says so once; the kernel runs all the same.
+    if (!status && counters_.failed_stores.fetch_add(1, std::memory_order_relaxed) == 0)
+      log(LogLevel::warning, "compiled kernels are not kept: " + status.error().message());
+  }
+  outcome.artifact = *std::move(artifact);
+  return outcome;
+}
+
+// Written before the first entry, so that no entry is ever there without its toolchain.
+void CompileService::remember_toolchain(const ToolchainId& toolchain) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(toolchain_remembered_, true)) return;
+  }
+  // A failure shows again, with its warning, when the entry itself is published.
+  static_cast<void>(store_->add_record(kToolchainRecords, toolchain.to_text()).ok());
+}
+
+void CompileService::wait_for_change(std::chrono::milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, longest);
+}
+
+Outcome CompileService::obtain(CompileRequest& request) {
+  for (;;) {
+    if (auto outcome = advance(request)) return *std::move(outcome);
+    wait_for_change(poll_interval());
+  }
+}
+
+}  // namespace kiln

@@ -1,0 +1,119 @@
+// One compile per key: finds an artifact in this process or the store, or makes it, however many
+// threads and processes ask at once.
+//
+// Nothing here waits for another process while there is other work: advance() takes a request one
+// step further and comes back, so that a warmup goes on with its next kernel.
+// Threads: any member from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/artifact.hpp"
+#include "kiln/cache/store.hpp"
+#include "kiln/error.hpp"
+#include "kiln/warmup.hpp"
+#include "runtime/compiler.hpp"
+#include "runtime/counters.hpp"
+#include "runtime/program.hpp"
+
+namespace kiln {
+
+/// The end of a request.
+struct Outcome {
+  cache::Digest key{};
+  std::optional<Artifact> artifact{};  ///< empty when it failed
+  Status status{};
+  Origin origin = Origin::failed;
+  bool stored = true;
+};
+
+/// One caller's wish for one program on one architecture.
+class CompileRequest {
+ public:
+  /// Makes the program anew from the files as they are then.
+  using Remake = std::function<Result<Program>()>;
+
+  /// `remake` is needed for programs that include files on disk.
+  CompileRequest(std::shared_ptr<const Program> program, std::string architecture,
+                 Remake remake = {})
+      : program_(std::move(program)),
+        architecture_(std::move(architecture)),
+        remake_(std::move(remake)) {}
+
+ private:
+  friend class CompileService;
+  std::shared_ptr<const Program> program_;
+  std::string architecture_;
+  Remake remake_;
+  std::vector<CompileKey> keys_;  // one for each toolchain that may have made it, best first
+  std::vector<ToolchainId> toolchains_;
+  bool asked_before_ = false;
+};
+
+class CompileService {
+ public:
+  struct Options {
+    std::string toolchain{};
+    std::chrono::milliseconds longest_wait{};
+    LogSink log{};
+  };
+  /// `store` may be null: then nothing is kept on disk.
+  CompileService(Options options, cache::Store* store, Compiler& compiler, Counters& counters);
+
+  /// Takes `request` as far as it goes without waiting; empty when another thread or process is at
+  /// work on it, so that the caller does something else and comes back.
+  std::optional<Outcome> advance(CompileRequest& request);
+
+  /// Waits until something here has finished or `longest` has passed.
+  void wait_for_change(std::chrono::milliseconds longest);
+
+  /// Looks `request` up in this process and the store.
+  /// Errors  no_toolchain when no key can be made.
+  Result<Lookup> look_up(CompileRequest& request);
+
+  /// advance() until there is an outcome.
+  Outcome obtain(CompileRequest& request);
+
+  /// The identity that keys are made with; empty before the first request or without any.
+  std::string toolchain_text() const;
+
+ private:
+  // What this process knows of one key.
+  struct Flight {
+    enum class State : unsigned char { idle, working, finished };
+    State state = State::idle;
+    std::optional<std::chrono::steady_clock::time_point> busy_since{};
+    Outcome outcome{};
+  };
+
+  std::vector<ToolchainId> candidates();
+  Status make_keys(CompileRequest& request);
+  std::optional<Outcome> find(const CompileRequest& request, std::size_t which);
+  std::optional<Outcome> make(CompileRequest& request, Flight& flight);
+  std::optional<Outcome> compile(CompileRequest& request, bool publish);
+  bool inputs_changed(CompileRequest& request) const;
+  void remember_toolchain(const ToolchainId& toolchain);
+  void log(LogLevel level, std::string_view message) const;
+
+  Options options_;
+  cache::Store* store_;
+  Compiler& compiler_;
+  Counters& counters_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<cache::Digest, Flight> flights_;  // nodes never move
+  std::optional<ToolchainId> used_;
+  bool toolchain_remembered_ = false;
+};
+
+}  // namespace kiln

@@ -1,0 +1,47 @@
+// What a cubin says about itself: the architecture it is for, and its kernels.
+//
+// Any bytes give a value or an error.
+// Threads: pure functions and values.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/error.hpp"
+#include "runtime/architecture.hpp"
+
+namespace kiln {
+
+struct KernelParameter {
+  unsigned offset = 0;
+  unsigned bytes = 0;
+  bool operator==(const KernelParameter&) const = default;
+};
+
+struct CubinKernel {
+  std::string symbol{};
+  unsigned registers = 0;                     ///< per thread
+  unsigned static_shared_bytes = 0;           ///< per block, without what the system reserves
+  unsigned stack_bytes = 0;                   ///< per thread
+  std::vector<KernelParameter> parameters{};  ///< in order
+};
+
+struct CubinInfo {
+  Architecture architecture{};
+  /// Whether the suffix is recorded. Where it is not, `architecture` has none.
+  bool suffix_known = false;
+  std::vector<CubinKernel> kernels{};  ///< in order of the symbol table
+};
+
+/// Errors  invalid_argument when `cubin` is not whole CUDA machine code.
+Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin);
+
+/// Whether code of this kind is what a compile for `architecture` gives. A suffix counts where it
+/// is recorded.
+/// Errors  unsupported, naming both; invalid_argument when `architecture` is no target.
+Status check_architecture(const CubinInfo& cubin, std::string_view architecture);
+
+}  // namespace kiln

@@ -1,0 +1,115 @@
+#include "runtime/file_memo.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+namespace kiln {
+namespace {
+
+constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+// File systems keep times as coarse as this.
+constexpr std::int64_t kRacy = 2 * kNanosecondsPerSecond;
+
+std::int64_t nanoseconds(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * kNanosecondsPerSecond + time.tv_nsec;
+}
+
+FileStamp stamp_of(const struct stat& facts) {
+  return {.device = static_cast<std::uint64_t>(facts.st_dev),
+          .inode = static_cast<std::uint64_t>(facts.st_ino),
+          .bytes = static_cast<std::uint64_t>(facts.st_size),
+          .modified_ns = nanoseconds(facts.st_mtim),
+          .changed_ns = nanoseconds(facts.st_ctim)};
+}
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return nanoseconds(now);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+Error cannot_read(const std::string& path, const std::string& reason) {
+  return {ErrorCode::io_failed, "cannot read \"" + path + "\": " + reason};
+}
+
+std::string reason_of(int number) {
+  return std::generic_category().message(number);
+}
+
+}  // namespace
+
+FileProbe probe_file(const std::string& path) noexcept {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0)
+    return {.kind = errno == ENOENT || errno == ENOTDIR ? FileKind::absent : FileKind::forbidden};
+  if (!S_ISREG(facts.st_mode)) return {.kind = FileKind::other};
+  return {.kind = FileKind::file, .stamp = stamp_of(facts)};
+}
+
+Result<std::string> read_whole_file(const std::string& path, FileStamp* stamp) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return cannot_read(path, reason_of(errno));
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return cannot_read(path, reason_of(errno));
+  if (!S_ISREG(facts.st_mode)) return cannot_read(path, "it is not a regular file");
+  if (stamp != nullptr) *stamp = stamp_of(facts);
+  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+  std::size_t have = 0;
+  for (;;) {
+    if (have == text.size()) text.resize(text.size() + 4096);  // it may have grown meanwhile
+    const auto count = ::read(file.get(), text.data() + have, text.size() - have);
+    if (count == 0) break;
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return cannot_read(path, reason_of(errno));
+    }
+    have += static_cast<std::size_t>(count);
+  }
+  text.resize(have);
+  return text;
+}
+
+Result<std::shared_ptr<const ScannedFile>> FileMemo::get(const std::string& path,
+                                                         const FileStamp& stamp) {
+  {
+    const std::shared_lock lock(mutex_);
+    const auto found = known_.find(path);
+    if (found != known_.end() && found->second.stamp == stamp) return found->second.file;
+  }
+  const auto started_ns = now_ns();
+  FileStamp read_stamp;
+  KILN_TRY(const auto text, read_whole_file(path, &read_stamp));
+  auto file = std::make_shared<const ScannedFile>(
+      ScannedFile{.digest = cache::digest_of(text), .scan = scan_source(text)});
+  const bool quiet = started_ns - read_stamp.changed_ns >= kRacy &&
+                     probe_file(path).stamp == read_stamp && text.size() == read_stamp.bytes;
+  const std::unique_lock lock(mutex_);
+  if (quiet)
+    known_.insert_or_assign(path, Known{.stamp = read_stamp, .file = file});
+  else
+    known_.erase(path);
+  return std::shared_ptr<const ScannedFile>(std::move(file));
+}
+
+}  // namespace kiln

@@ -1,0 +1,24 @@
+// All that a planner may depend on. Made by hand in tests and for machines without a GPU.
+//
+// Threads: a value.
+#pragma once
+
+#include <string>
+
+namespace kiln {
+
+struct DeviceInfo {
+  /// Compile target with suffix, such as "sm_90a".
+  std::string architecture{};
+  unsigned sm_count = 0;
+  /// Largest dynamic shared memory of a block after opting in, in bytes.
+  unsigned shared_bytes_per_block = 0;
+  /// Driver ordinal within this process; -1 when there is no such device here.
+  int ordinal = -1;
+};
+
+/// The target that Kiln compiles for on a device of this compute capability: architecture-specific
+/// ("sm_90a") from 9.0 on, plain ("sm_86") before.
+std::string architecture_of(int compute_major, int compute_minor);
+
+}  // namespace kiln

@@ -1,0 +1,53 @@
+// How a Runtime is set up. The environment is read in one place, which engines need not call.
+//
+// Precedence in the CLI and the examples: option, then environment, then default.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/error.hpp"
+#include "kiln/log.hpp"
+
+namespace kiln {
+
+struct RuntimeOptions {
+  /// Where compiled kernels are kept; made at the first publish. Empty: nothing is kept on disk.
+  std::filesystem::path cache_directory{};
+  /// fsync what is published: for building images.
+  bool durable = false;
+  /// An NVRTC library, or a directory that holds one. Nothing else is tried when this is set.
+  std::filesystem::path nvrtc{};
+  /// Root of a source tree whose files replace the added sources of the same include name, so that
+  /// a kernel can be edited without rebuilding. Empty: off.
+  std::filesystem::path source_directory{};
+  /// Directories that angle-bracket includes are looked for in, before the toolkit's.
+  std::vector<std::filesystem::path> include_roots{};
+  /// Makes keys for this toolchain ("13.0", or a whole identity as reports show it) out of those
+  /// recorded in the store, as if no NVRTC were installed. Empty: the installed NVRTC.
+  std::string toolchain{};
+  /// Compiles at a time; 0: as many as the machine has processors.
+  unsigned jobs = 0;
+  /// How long to wait for another process that compiles a key before compiling it here as well.
+  std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
+  LogSink log{};
+};
+
+/// Reads one environment variable; empty when it is not set.
+using EnvironmentReader = std::function<std::optional<std::string>(const char* name)>;
+
+/// The process's environment.
+EnvironmentReader process_environment();
+
+/// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
+/// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is set.
+/// A variable that is set but empty counts as not set.
+/// Errors  invalid_argument for a KILN_JOBS that is not a whole number from 0 to 1024.
+Result<RuntimeOptions> options_from(const EnvironmentReader& environment);
+
+}  // namespace kiln

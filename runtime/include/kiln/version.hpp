@@ -1,0 +1,35 @@
+// What is installed: Kiln, the NVRTC that it would use, the driver. Looks and loads nothing.
+//
+// Threads: pure functions and values.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "kiln/error.hpp"
+#include "kiln/options.hpp"
+
+namespace kiln {
+
+/// Kiln's version, such as "0.1.0".
+std::string_view version() noexcept;
+
+/// An NVRTC on this machine, as its files describe themselves.
+struct ToolchainInfo {
+  std::string version{};            ///< such as "13.0"
+  std::string identity{};           ///< the line that stands in compile keys and reports
+  std::filesystem::path library{};  ///< absolute
+  std::string how_found{};          ///< which rule of the search led here
+};
+
+/// The NVRTC that a Runtime with these options would load: RuntimeOptions::nvrtc and nothing else
+/// where that is set, else the first of the search in `environment`.
+/// Errors  no_toolchain, with every path that was tried and the cure.
+Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
+                                     const EnvironmentReader& environment);
+
+/// The CUDA version of the installed driver, such as "13.0"; empty without a driver.
+std::string driver_version();
+
+}  // namespace kiln

@@ -1,0 +1,83 @@
+// A cubin in the driver: the library that holds it, and the kernel prepared for one device.
+//
+// Threads: immutable once made. Lifetime: a LoadedKernel keeps its Library, which keeps the driver
+// table and the cubin's bytes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kiln/artifact.hpp"
+#include "kiln/error.hpp"
+#include "kiln/kernel.hpp"
+#include "kiln/log.hpp"
+#include "runtime/driver_api.hpp"
+
+namespace kiln {
+
+/// One artifact loaded into the driver, for all devices of its architecture.
+class Library {
+ public:
+  /// Errors  driver_failed or unsupported, naming kernel, architecture, compiler and driver.
+  static Result<std::shared_ptr<const Library>> load(std::shared_ptr<const DriverApi> driver,
+                                                     Artifact artifact, LogSink log);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+
+  const DriverApi& driver() const noexcept { return *driver_; }
+  const Artifact& artifact() const noexcept { return artifact_; }
+  CUkernel kernel() const noexcept { return kernel_; }
+  unsigned generation() const noexcept { return generation_; }
+
+ private:
+  Library(std::shared_ptr<const DriverApi> driver, Artifact artifact, LogSink log);
+
+  std::shared_ptr<const DriverApi> driver_;
+  Artifact artifact_;
+  LogSink log_;
+  unsigned generation_ = 0;
+  CUlibrary library_ = nullptr;
+  CUkernel kernel_ = nullptr;
+};
+
+/// A library's kernel with its attributes set on one device.
+class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
+ public:
+  struct Parameter {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  struct Limits {
+    unsigned threads_per_block = 0;
+    unsigned static_shared_bytes = 0;
+    unsigned dynamic_shared_bytes = 0;
+  };
+
+  /// Raises the kernel's dynamic shared memory limit to all that the device has left, once, so that
+  /// no launch ever has to, and loads the module into the current context where there is one, so
+  /// that the first launch (which may be captured) does not.
+  static Result<std::shared_ptr<const LoadedKernel>> prepare(
+      std::shared_ptr<const Library> library, int ordinal);
+
+  const Library& library() const noexcept { return *library_; }
+  int ordinal() const noexcept { return ordinal_; }
+  const Limits& limits() const noexcept { return limits_; }
+  /// Null when the driver is too old to say.
+  const std::vector<Parameter>* parameters() const noexcept {
+    return parameters_known_ ? &parameters_ : nullptr;
+  }
+  Kernel handle() const { return Kernel(shared_from_this()); }
+
+ private:
+  LoadedKernel(std::shared_ptr<const Library> library, int ordinal) noexcept
+      : library_(std::move(library)), ordinal_(ordinal) {}
+
+  std::shared_ptr<const Library> library_;
+  int ordinal_ = 0;
+  Limits limits_{};
+  bool parameters_known_ = false;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace kiln

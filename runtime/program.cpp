@@ -1,0 +1,93 @@
+#include "runtime/program.hpp"
+
+#include <utility>
+
+#include "runtime/key_header.hpp"
+
+namespace kiln {
+namespace {
+
+// Raise it when the same inputs must give other entries: a new key format, other options that
+// the compiler adds by itself, another form of the facts.
+constexpr int kKeySchema = 1;
+
+// One field a line: label, length of the value in bytes, value. The length makes any value safe,
+// line ends included, and two different lists of fields never give one text.
+void add(std::string& text, std::string_view label, std::string_view value) {
+  text.append(label).append(" ").append(std::to_string(value.size())).append(" ");
+  text.append(value).append("\n");
+}
+
+Error bad_spec(const KernelSpec& spec, const std::string& what) {
+  return Error(ErrorCode::invalid_argument,
+               "kernel " + (spec.name.empty() ? "(unnamed)" : spec.name) + ": " + what);
+}
+
+// The first sentence of an error says which kernel it is about.
+Error about(const KernelSpec& spec, const Error& error) {
+  return Error(error.code(), "kernel " + spec.name + ": " + error.message(),
+               std::string(error.detail()));
+}
+
+}  // namespace
+
+Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
+                             std::span<const IncludeRoot> roots, FileMemo& memo) {
+  if (spec.name.empty()) return bad_spec(spec, "KernelSpec::name is empty; give it a name");
+  if (spec.source.empty())
+    return bad_spec(spec, "KernelSpec::source is empty; name the root file added by add_source");
+  if (spec.name_expression.empty() && spec.entry.empty())
+    return bad_spec(spec, "neither an entry symbol nor a name expression is given");
+
+  Program program{.spec = spec};
+  auto options = canonical_options(spec.options);
+  if (!options) return about(spec, options.error());
+  program.options = *std::move(options);
+  const auto& dated = program.options.time_macro;
+  if (!dated.empty() && spec.unknown_inputs == UnknownInputs::refuse)
+    return Error(ErrorCode::not_cacheable,
+                 "kernel " + spec.name + ": the option " + dated +
+                     " uses the time of the compile, so the kernel has no compile key. Pass a fixed "
+                     "text, or set UnknownInputs::compile_without_storing");
+
+  auto header = make_key_header(spec.key);
+  if (!header) return about(spec, header.error());
+  const ProgramFile generated[] = {
+      {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header))}};
+  auto closure =
+      resolve_includes(sources, memo, spec.source, generated, roots, spec.unknown_inputs);
+  if (!closure) return about(spec, closure.error());
+  program.closure = *std::move(closure);
+  if (!dated.empty() && program.closure.cacheable) {
+    program.closure.cacheable = false;
+    program.closure.why_not = "the option " + dated + " uses the time of the compile";
+  }
+  for (const auto& root : roots) program.searched_directories.push_back(root.path);
+  return program;
+}
+
+CompileKey key_of(const Program& program, std::string_view architecture,
+                  const ToolchainId& toolchain) {
+  const auto& spec = program.spec;
+  std::string text;
+  add(text, "schema", std::to_string(kKeySchema));
+  add(text, "kernel", spec.name);
+  if (spec.name_expression.empty())
+    add(text, "entry", spec.entry);
+  else
+    add(text, "name-expression", spec.name_expression);
+  for (const auto& field : spec.key)
+    add(text, "field", field.name + " " + field.type + " " + field.value);
+  for (const auto& file : program.closure.memory)
+    add(text, "source", file.name + " " + cache::digest_of(*file.text).hex());
+  for (const auto& file : program.closure.disk)
+    add(text, "header", file.label + " " + file.digest.hex());
+  add(text, "architecture", architecture);
+  add(text, "builtins", spec.builtins == Builtins::minimal ? "minimal" : "full");
+  for (const auto& option : program.options.arguments) add(text, "option", option);
+  add(text, "toolchain", toolchain.to_text());
+  const auto name = cache::digest_of(text);
+  return {std::move(text), name};
+}
+
+}  // namespace kiln

@@ -1,0 +1,48 @@
+// A program: all that NVRTC will be handed for one kernel, and the compile key that names it.
+//
+// The key is made from the same object that is compiled, so nothing that the compiler can read is
+// missing from it. Nothing in it depends on a path, time, user, host, driver or environment.
+// Threads: values; immutable once made.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/cache/digest.hpp"
+#include "kiln/error.hpp"
+#include "kiln/kernel_spec.hpp"
+#include "runtime/compile_options.hpp"
+#include "runtime/file_memo.hpp"
+#include "runtime/include_closure.hpp"
+#include "runtime/include_roots.hpp"
+#include "runtime/source_set.hpp"
+#include "runtime/toolchain.hpp"
+
+namespace kiln {
+
+struct Program {
+  KernelSpec spec{};
+  CompileOptions options{};
+  IncludeClosure closure{};
+  /// Where angle includes were looked for; for messages, not in the key.
+  std::vector<std::filesystem::path> searched_directories{};
+};
+
+/// Checks `spec` and resolves everything it includes.
+/// Errors  invalid_argument and not_cacheable as Runtime::add says.
+Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
+                             std::span<const IncludeRoot> roots, FileMemo& memo);
+
+/// The canonical key text and its digest, the entry's name.
+struct CompileKey {
+  std::string text{};
+  cache::Digest name{};
+};
+
+CompileKey key_of(const Program& program, std::string_view architecture,
+                  const ToolchainId& toolchain);
+
+}  // namespace kiln

@@ -1,0 +1,51 @@
+#include "runtime/read_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace kiln {
+namespace {
+
+Error io_error(int number) {
+  return Error(ErrorCode::io_failed, cache::describe_error(number));
+}
+
+}  // namespace
+
+Result<OpenFile> OpenFile::open(const std::filesystem::path& path) {
+  // Non-blocking: opening a pipe that nobody writes to would otherwise wait forever.
+  cache::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return io_error(errno);
+  struct ::stat facts {};
+  if (::fstat(fd.get(), &facts) != 0) return io_error(errno);
+  if (!S_ISREG(facts.st_mode)) return Error(ErrorCode::io_failed, "not a regular file");
+  return OpenFile(std::move(fd), static_cast<std::uint64_t>(facts.st_size));
+}
+
+bool OpenFile::read_at(std::uint64_t offset, std::span<std::byte> into) const noexcept {
+  if (offset > size_ || into.size() > size_ - offset) return false;
+  while (!into.empty()) {
+    const ::ssize_t got =
+        ::pread(fd_.get(), into.data(), into.size(), static_cast<::off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    into = into.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
+Result<std::string> read_head(const std::filesystem::path& path, std::uint64_t limit) {
+  KILN_TRY(const OpenFile file, OpenFile::open(path));
+  std::string text(static_cast<std::size_t>(std::min(limit, file.size())), '\0');
+  if (!file.read_at(0, std::as_writable_bytes(std::span(text))))
+    return Error(ErrorCode::io_failed, "it changed while it was read");
+  return text;
+}
+
+}  // namespace kiln

@@ -1,0 +1,66 @@
+// The registered kernels of a Runtime, and what is loaded of each, device by device.
+//
+// Threads: at() and Registered::find() are lock-free reads; everything else takes a lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kiln/kernel_spec.hpp"
+#include "kiln/runtime.hpp"
+#include "runtime/loaded_kernel.hpp"
+
+namespace kiln {
+
+class Registered {
+ public:
+  static constexpr int kMaxDevices = 64;
+
+  explicit Registered(KernelSpec spec) : spec_(std::move(spec)) {}
+
+  const KernelSpec& spec() const noexcept { return spec_; }
+  /// Null until loaded on that device.
+  const LoadedKernel* find(int ordinal) const noexcept {
+    return loaded_[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
+  }
+  /// Loads `artifact` on `ordinal`, once; `loads` counts the modules that reach the driver.
+  Result<const LoadedKernel*> load(const std::shared_ptr<const DriverApi>& driver,
+                                   const Artifact& artifact, int ordinal, const LogSink& log,
+                                   std::atomic<std::uint64_t>& loads);
+
+ private:
+  KernelSpec spec_;
+  std::array<std::atomic<const LoadedKernel*>, kMaxDevices> loaded_{};
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Library>> libraries_;  // by architecture
+  std::vector<std::shared_ptr<const LoadedKernel>> owned_;
+};
+
+class Registry {
+ public:
+  /// An equal spec gives the id that it has. Errors  unsupported when the table is full.
+  Result<KernelId> add(const KernelSpec& spec);
+  /// Null for an id that is not of this registry.
+  Registered* at(KernelId id) const noexcept {
+    return id.index < size_.load(std::memory_order_acquire)
+               ? chunks_[id.index / kChunk][id.index % kChunk].get()
+               : nullptr;
+  }
+  std::uint32_t size() const noexcept { return size_.load(std::memory_order_acquire); }
+
+ private:
+  static constexpr std::uint32_t kChunk = 256;
+  static constexpr std::uint32_t kChunks = 256;
+
+  std::mutex mutex_;
+  std::atomic<std::uint32_t> size_{0};
+  // Chunks never move and a slot is written before size_ passes it, so readers need no lock.
+  std::array<std::unique_ptr<std::unique_ptr<Registered>[]>, kChunks> chunks_{};
+};
+
+}  // namespace kiln

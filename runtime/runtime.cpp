@@ -1,0 +1,206 @@
+#include "kiln/runtime.hpp"
+
+#include <utility>
+
+#include "runtime/architecture.hpp"
+#include "runtime/runtime_state.hpp"
+#include "runtime/toolkit_headers.hpp"
+
+namespace kiln {
+namespace {
+
+Error forked() {
+  return Error(ErrorCode::no_device,
+               "this process was forked after CUDA was initialised, so its CUDA cannot be used: "
+               "fork before the first use of CUDA, or start a new process");
+}
+
+Error unknown_id(KernelId id) {
+  return Error(ErrorCode::invalid_argument,
+               "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
+}
+
+std::vector<IncludeRoot> include_roots(const RuntimeOptions& options, const NvrtcSearch& search) {
+  std::vector<IncludeRoot> roots;
+  for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
+  if (search.found)
+    for (const auto& root : find_toolkit_headers(*search.found, process_environment()).roots)
+      roots.push_back({root, /*toolkit=*/true});
+  return roots;
+}
+
+}  // namespace
+
+Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search)
+    : options(std::move(given)),
+      sources(options.source_directory),
+      roots(include_roots(options, search)),
+      store(std::move(opened)),
+      compiler(std::move(search)),
+      service({options.toolchain, options.longest_wait, options.log}, store ? &*store : nullptr,
+              compiler, counters) {}
+
+Result<std::shared_ptr<const DriverApi>> Runtime::State::driver() {
+  const std::lock_guard lock(driver_mutex);
+  if (driver_owner != nullptr) {
+    if (generation != fork_generation()) return forked();
+    return driver_owner;
+  }
+  watch_forks();
+  KILN_TRY(driver_owner, DriverApi::load());
+  generation = fork_generation();
+  driver_seen.store(driver_owner.get(), std::memory_order_release);
+  return driver_owner;
+}
+
+Result<std::vector<DeviceInfo>> Runtime::State::devices() {
+  KILN_TRY(const auto api, driver());
+  int count = 0;
+  if (const auto result = api->cuDeviceGetCount(&count); result != CUDA_SUCCESS)
+    return api->failed("cuDeviceGetCount", result);
+  std::vector<DeviceInfo> infos;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    if (const auto result = api->cuDeviceGet(&device, ordinal); result != CUDA_SUCCESS)
+      return api->failed("cuDeviceGet", result);
+    int major = 0, minor = 0, sms = 0, shared = 0;
+    const std::pair<CUdevice_attribute, int*> wanted[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared}};
+    for (const auto& [attribute, value] : wanted)
+      if (const auto result = api->cuDeviceGetAttribute(value, attribute, device);
+          result != CUDA_SUCCESS)
+        return api->failed("cuDeviceGetAttribute", result);
+    infos.push_back({architecture_of(major, minor), static_cast<unsigned>(sms),
+                     static_cast<unsigned>(shared), ordinal});
+  }
+  return infos;
+}
+
+Result<Program> Runtime::State::program(const KernelSpec& spec) {
+  return make_program(spec, sources, roots, memo);
+}
+
+Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
+                                               std::string_view architecture) {
+  if (auto status = compiler.check_target(architecture); !status) return status.error();
+  KILN_TRY(auto made, program(spec));
+  return CompileRequest(std::make_shared<const Program>(std::move(made)),
+                        std::string(architecture), [this, &spec] { return program(spec); });
+}
+
+Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
+  KILN_TRY(const auto api, driver());
+  KILN_TRY(const auto infos, devices());
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= infos.size() ||
+      ordinal >= Registered::kMaxDevices)
+    return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) + "; the " +
+                                           "driver sees " + std::to_string(infos.size()));
+  KILN_TRY(auto wish, request(registered.spec(),
+                              infos[static_cast<std::size_t>(ordinal)].architecture));
+  auto outcome = service.obtain(wish);
+  if (!outcome.status) return outcome.status.error();
+  KILN_TRY(const auto* const loaded, registered.load(api, *outcome.artifact, ordinal, options.log,
+                                                     counters.module_loads));
+  return loaded->handle();
+}
+
+Runtime::Runtime(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime& Runtime::operator=(Runtime&&) noexcept = default;
+Runtime::~Runtime() = default;
+
+Result<Runtime> Runtime::open(RuntimeOptions options) {
+  std::optional<cache::Store> store;
+  if (!options.cache_directory.empty()) {
+    auto opened = cache::Store::open({options.cache_directory, options.durable, options.log});
+    if (!opened) return opened.error();
+    store = *std::move(opened);
+  }
+  auto search = find_nvrtc(options.nvrtc, process_environment());
+  return Runtime(
+      std::make_unique<State>(std::move(options), std::move(store), std::move(search)));
+}
+
+Status Runtime::add_source(std::string_view name, std::string_view text) {
+  return state_->sources.add(name, text);
+}
+
+Status Runtime::add_sources(std::span<const SourceText> sources) {
+  for (const auto& source : sources)
+    if (auto status = add_source(source.name, source.text); !status) return status;
+  return {};
+}
+
+Result<KernelId> Runtime::add(const KernelSpec& spec) {
+  // The program is made anew when it is compiled, from the files as they are then; here it proves
+  // that it can be made.
+  if (auto program = state_->program(spec); !program) return program.error();
+  return state_->registry.add(spec);
+}
+
+Result<Kernel> Runtime::get(KernelId id) {
+  const auto* api = state_->open_driver();
+  if (api == nullptr) [[unlikely]] {
+    KILN_TRY(const auto opened, state_->driver());
+    api = opened.get();
+  }
+  if (state_->generation != fork_generation()) [[unlikely]]
+    return forked();
+  CUdevice device = 0;
+  if (const auto result = api->cuCtxGetDevice(&device); result != CUDA_SUCCESS) [[unlikely]] {
+    if (result != CUDA_ERROR_INVALID_CONTEXT) return api->failed("cuCtxGetDevice", result);
+    return Error(ErrorCode::no_device,
+                 "no CUDA context is current on this thread: call cudaSetDevice, or make one "
+                 "current with cuCtxSetCurrent, before Runtime::get");
+  }
+  // The driver's device handles are its ordinals.
+  return get(id, device);
+}
+
+Result<Kernel> Runtime::get(KernelId id, int ordinal) {
+  auto* registered = state_->registry.at(id);
+  if (registered == nullptr) [[unlikely]]
+    return unknown_id(id);
+  if (ordinal >= 0 && ordinal < Registered::kMaxDevices) [[likely]]
+    if (const auto* loaded = registered->find(ordinal)) [[likely]]
+      return loaded->handle();
+  return state_->load(*registered, ordinal);
+}
+
+Result<Artifact> Runtime::artifact(KernelId id, std::string_view architecture) {
+  const auto* registered = state_->registry.at(id);
+  if (registered == nullptr) return unknown_id(id);
+  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  auto outcome = state_->service.obtain(wish);
+  if (!outcome.status) return outcome.status.error();
+  return *std::move(outcome.artifact);
+}
+
+Result<Lookup> Runtime::look_up(KernelId id, std::string_view architecture) {
+  const auto* registered = state_->registry.at(id);
+  if (registered == nullptr) return unknown_id(id);
+  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  return state_->service.look_up(wish);
+}
+
+std::vector<DeviceInfo> Runtime::devices() {
+  auto infos = state_->devices();
+  return infos ? *std::move(infos) : std::vector<DeviceInfo>();
+}
+
+Result<DeviceInfo> Runtime::device(int ordinal) {
+  KILN_TRY(const auto infos, state_->devices());
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= infos.size())
+    return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) +
+                                           "; the driver sees " + std::to_string(infos.size()));
+  return infos[static_cast<std::size_t>(ordinal)];
+}
+
+LaunchPool& Runtime::launches() noexcept { return state_->launches; }
+RuntimeCounters Runtime::counters() const noexcept { return state_->counters.snapshot(); }
+const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
+
+}  // namespace kiln

@@ -1,0 +1,59 @@
+// What a Runtime owns. Private to runtime.cpp and warmup.cpp.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/cache/store.hpp"
+#include "kiln/runtime.hpp"
+#include "runtime/compile_service.hpp"
+#include "runtime/compiler.hpp"
+#include "runtime/counters.hpp"
+#include "runtime/driver_api.hpp"
+#include "runtime/fork_generation.hpp"
+#include "runtime/include_closure.hpp"
+#include "runtime/registry.hpp"
+#include "runtime/source_set.hpp"
+
+namespace kiln {
+
+struct Runtime::State {
+  State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search);
+
+  /// The driver, opened at the first call; a failure is tried again.
+  Result<std::shared_ptr<const DriverApi>> driver();
+  /// The same without a lock once it is open; null before.
+  const DriverApi* open_driver() const noexcept {
+    return driver_seen.load(std::memory_order_acquire);
+  }
+  Result<std::vector<DeviceInfo>> devices();
+
+  /// Everything that NVRTC would read for `spec` now.
+  Result<Program> program(const KernelSpec& spec);
+  /// A request for `spec`, which must outlive it, on `architecture`.
+  Result<CompileRequest> request(const KernelSpec& spec, std::string_view architecture);
+  /// The slow half of get(): finds or compiles, and loads.
+  Result<Kernel> load(Registered& registered, int ordinal);
+
+  RuntimeOptions options;
+  SourceSet sources;
+  FileMemo memo;
+  std::vector<IncludeRoot> roots;
+  std::optional<cache::Store> store;
+  Counters counters;
+  Compiler compiler;
+  CompileService service;
+  Registry registry;
+  LaunchPool launches;
+
+  std::mutex driver_mutex;
+  std::shared_ptr<const DriverApi> driver_owner;
+  std::atomic<const DriverApi*> driver_seen{nullptr};
+  unsigned generation = 0;
+};
+
+}  // namespace kiln

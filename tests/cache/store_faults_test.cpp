@@ -1,0 +1,214 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string>
+
+#include "cache/store_with_calls.hpp"
+#include "cache/system_calls.hpp"
+#include "kiln/cache/digest.hpp"
+#include "kiln/cache/store.hpp"
+#include "tests/cache/store_fixture.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace kiln::cache {
+namespace {
+
+using test::dot_names_below;
+using test::write_file;
+
+// The table below counts all calls of a store, and fails some of them.
+struct Faults {
+  int first = -1;  // number of the first call that fails
+  bool all_from_there = false;
+  int error = 0;
+  bool no_anonymous_files = false;
+  bool no_openat2 = false;
+  bool short_transfers = false;
+  int calls = 0;
+  int syncs = 0;
+} faults;
+
+bool fails() {
+  const int number = faults.calls++;
+  if (faults.first < 0 || number < faults.first) return false;
+  if (number > faults.first && !faults.all_from_there) return false;
+  errno = faults.error;
+  return true;
+}
+
+SystemCalls faulty_calls() {
+  SystemCalls calls = kRealCalls;
+  calls.openat2 = [](int directory, const char* path, int flags, unsigned long long resolve) {
+    if (faults.no_openat2) return errno = ENOSYS, -1;
+    return fails() ? -1 : kRealCalls.openat2(directory, path, flags, resolve);
+  };
+  calls.openat = [](int directory, const char* path, int flags, mode_t mode) {
+    if (faults.no_anonymous_files && (flags & O_TMPFILE) == O_TMPFILE)
+      return errno = EOPNOTSUPP, -1;
+    return fails() ? -1 : kRealCalls.openat(directory, path, flags, mode);
+  };
+  calls.read = [](int fd, void* to, size_t size) {
+    if (faults.short_transfers) size = std::min<size_t>(size, 7);
+    return fails() ? -1 : kRealCalls.read(fd, to, size);
+  };
+  calls.writev = [](int fd, const iovec* parts, int count) {
+    if (fails()) return ssize_t{-1};
+    if (!faults.short_transfers) return kRealCalls.writev(fd, parts, count);
+    const iovec& part = parts[0].iov_len > 0 ? parts[0] : parts[1];
+    return ::write(fd, part.iov_base, std::min<size_t>(part.iov_len, 7));
+  };
+  calls.fchmod = [](int fd, mode_t mode) { return fails() ? -1 : kRealCalls.fchmod(fd, mode); };
+  calls.fsync = [](int) {
+    ++faults.syncs;
+    return fails() ? -1 : 0;
+  };
+  calls.close = [](int fd) {
+    kRealCalls.close(fd);
+    return fails() ? -1 : 0;
+  };
+  calls.mkdirat = [](int directory, const char* path, mode_t mode) {
+    return fails() ? -1 : kRealCalls.mkdirat(directory, path, mode);
+  };
+  calls.linkat = [](int from, const char* path, int directory, const char* to, int flags) {
+    return fails() ? -1 : kRealCalls.linkat(from, path, directory, to, flags);
+  };
+  calls.renameat2 = [](int from, const char* path, int directory, const char* to, unsigned flags) {
+    return fails() ? -1 : kRealCalls.renameat2(from, path, directory, to, flags);
+  };
+  calls.unlinkat = [](int directory, const char* path, int flags) {
+    return fails() ? -1 : kRealCalls.unlinkat(directory, path, flags);
+  };
+  calls.set_lock = [](int fd, const struct flock* lock) {
+    return fails() ? -1 : kRealCalls.set_lock(fd, lock);
+  };
+  return calls;
+}
+
+TEST(StoreFaults, ShortReadsAndWritesAndOlderKernelsMakeNoDifference) {
+  const SystemCalls calls = faulty_calls();
+  for (const bool anonymous : {true, false}) {
+    for (const bool openat2 : {true, false}) {
+      Fixture f;
+      faults = {.no_anonymous_files = !anonymous, .no_openat2 = !openat2, .short_transfers = true};
+      Store store = *StoreWithCalls::open({.directory = f.root, .log = f.sink()}, calls);
+      ASSERT_TRUE(publish(store, kKey).ok());
+      EXPECT_TRUE(finds(store, kKey));
+      ASSERT_TRUE(publish(store, kKey).ok());
+      write_file(path_of(f.root, kKey), "damaged");
+      ASSERT_TRUE(publish(store, kKey).ok());
+      EXPECT_TRUE(finds(store, kKey));
+      fs::remove(path_of(f.root, kKey));
+      fs::create_directories(path_of(f.root, kKey) / "full");
+      ASSERT_TRUE(publish(store, kKey).ok());
+      EXPECT_TRUE(finds(store, kKey));
+      for (const auto& name : dot_names_below(f.root)) EXPECT_TRUE(name.starts_with(".aside-"));
+      EXPECT_EQ(f.warnings.size(), 1u);
+    }
+  }
+}
+
+constexpr int kErrors[] = {EINTR,  EIO,    ENOSPC, EDQUOT,     EROFS, EMFILE, ENFILE, ESTALE,
+                           ENOENT, ENOLCK, EACCES, EOPNOTSUPP, EPERM, EINVAL, ENOSYS, EEXIST};
+
+/// Fails call 0, 1, 2 ... of `work` in turn, once or from there on, until it makes fewer calls.
+template <class Work>
+void for_every_fault(const Faults& kind, Work&& work) {
+  for (const int error : kErrors) {
+    for (const bool all : {false, true}) {
+      if (all && error == EINTR) continue;  // a signal for ever is no fault of a file system
+      for (int first = 0;; ++first) {
+        SCOPED_TRACE(std::string(::strerrordesc_np(error)) + " at call " + std::to_string(first) +
+                     (all ? " and on" : ""));
+        faults = kind;
+        faults.first = first;
+        faults.all_from_there = all;
+        faults.error = error;
+        if (!work()) break;
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
+  const SystemCalls calls = faulty_calls();
+  for (const bool anonymous : {true, false}) {
+    for (const bool damaged : {false, true}) {
+      for_every_fault({.no_anonymous_files = !anonymous}, [&] {
+        const TemporaryDirectory directory;
+        const fs::path root = directory / "cache";
+        Store store = *StoreWithCalls::open({.directory = root, .durable = true}, calls);
+        if (damaged) {
+          fs::create_directories(path_of(root, kKey).parent_path());
+          write_file(path_of(root, kKey), "damaged");
+        }
+        const Status status = publish(store, kKey);
+        const bool reached = faults.calls > faults.first;
+        const bool once = !faults.all_from_there;
+        faults = {};
+
+        if (!status.ok()) expect_useful(status, root);
+        const Found found = store.find(digest_of(kKey), kKey);
+        EXPECT_TRUE(!status.ok() || finds(store, kKey));
+        EXPECT_TRUE(damaged || found.damage.empty()) << found.damage;
+        EXPECT_TRUE(!once || dot_names_below(root).empty());
+        EXPECT_TRUE(publish(store, kKey).ok());
+        EXPECT_TRUE(finds(store, kKey));
+        return reached;
+      });
+    }
+  }
+}
+
+TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
+  const SystemCalls calls = faulty_calls();
+  const TemporaryDirectory directory;
+  Store store = *StoreWithCalls::open({.directory = directory.path()}, calls);
+  faults = {};
+  ASSERT_TRUE(publish(store, kKey).ok());
+  for_every_fault({}, [&] {
+    const Found found = store.find(digest_of(kKey), kKey);
+    const bool reached = faults.calls > faults.first;
+    EXPECT_TRUE(found.entry || reached);
+    EXPECT_TRUE(!found.entry || text_of(found.entry->payload()) == kPayload + std::string(kKey));
+    return reached;
+  });
+}
+
+TEST(StoreFaults, ALockIsHadOrUnavailable) {
+  const SystemCalls calls = faulty_calls();
+  for_every_fault({}, [&] {
+    const TemporaryDirectory directory;
+    Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
+    {
+      const LockAttempt attempt = store.try_lock(digest_of(kKey));
+      const bool refused_as_taken = faults.error == EACCES;
+      EXPECT_TRUE(refused_as_taken || attempt.outcome != LockOutcome::busy);
+    }
+    const bool reached = faults.calls > faults.first;
+    faults = {};
+    EXPECT_EQ(store.try_lock(digest_of(kKey)).outcome, LockOutcome::held);
+    return reached;
+  });
+}
+
+TEST(StoreFaults, OnlyADurableStoreSyncs) {
+  const SystemCalls calls = faulty_calls();
+  for (const bool durable : {false, true}) {
+    const TemporaryDirectory directory;
+    faults = {};
+    Store store =
+        *StoreWithCalls::open({.directory = directory / "cache", .durable = durable}, calls);
+    ASSERT_TRUE(publish(store, kKey).ok());
+    // The file, its shard, and the parents of root, v1, e and the shard.
+    EXPECT_EQ(faults.syncs, durable ? 6 : 0);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::cache

@@ -1,0 +1,75 @@
+// What the tests of the store share: one entry whose right content is known, and a store that
+// keeps its warnings.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/cache/digest.hpp"
+#include "kiln/cache/store.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace kiln::cache {
+
+namespace fs = std::filesystem;
+using test::TemporaryDirectory;
+
+inline constexpr std::string_view kKey = "k=1";
+inline const std::string kPayload(10'000, 'p');
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+inline std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline fs::path path_of(const fs::path& root, std::string_view key) {
+  const std::string hex = digest_of(key).hex();
+  return root / "v1/e" / hex.substr(0, 2) / hex.substr(2);
+}
+
+inline Status publish(Store& store, std::string_view key) {
+  return store.publish(key, "{}", bytes_of(kPayload + std::string(key)));
+}
+
+inline bool finds(const Store& store, std::string_view key) {
+  const Found found = store.find(digest_of(key), key);
+  return found.entry && text_of(found.entry->payload()) == kPayload + std::string(key) &&
+         found.entry->key_text() == key && found.entry->facts() == "{}";
+}
+
+/// A store over a directory, and what it warned of.
+struct Fixture {
+  TemporaryDirectory directory;
+  fs::path root = directory / "cache";
+  std::vector<std::string> warnings;
+  Store store = reopened();
+
+  Store reopened(bool durable = false) {
+    return *Store::open({.directory = root, .durable = durable, .log = sink()});
+  }
+  LogSink sink() {
+    return [this](LogLevel level, std::string_view text) {
+      EXPECT_EQ(level, LogLevel::warning);
+      warnings.emplace_back(text);
+    };
+  }
+};
+
+/// A failure to store that tells its reader what to do.
+inline void expect_useful(const Status& status, const fs::path& root) {
+  ASSERT_EQ(status.code(), ErrorCode::io_failed);
+  const std::string message = status.error().message();
+  EXPECT_NE(message.find(root.string()), std::string::npos) << message;
+  EXPECT_NE(message.find("KILN_CACHE_DIR"), std::string::npos) << message;
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,156 @@
+// Public faults of other kernel caches, tried on ours: T2, T19, T20.
+#include <array>
+
+#include "issues/trial_fixture.hpp"
+#include "kiln/cache/store.hpp"
+
+namespace kiln::test {
+namespace {
+
+constexpr std::string_view kTemplate = R"(
+typedef decltype(sizeof(0)) size_t;
+template <class T> __global__ void k(T* p) { *p = static_cast<T>(sizeof(T)); }
+)";
+
+// Kiln without any NVRTC: what is in the cache must do.
+RuntimeOptions without_nvrtc(RuntimeOptions options, const std::filesystem::path& absent) {
+  options.nvrtc = absent;
+  return options;
+}
+
+// T2: a hit needs no compiler and no demangling, however the template is spelled.
+TEST_F(Trial, T2_EverySpellingOfATemplateResolvesFromAHitWithoutNvrtc) {
+  const std::array spellings = {"k<unsigned long>", "k<size_t>", "k< unsigned   long >",
+                                "&k<unsigned long>"};
+  std::set<std::string> symbols;
+  {
+    auto runtime = open();
+    for (const auto* spelling : spellings) {
+      const auto artifact = compile(runtime, kTemplate, {.name_expression = spelling});
+      ASSERT_TRUE(artifact) << spelling << ": " << message_of(artifact);
+      symbols.insert(artifact->facts.symbol);
+    }
+  }
+  EXPECT_EQ(symbols.size(), 1u);
+  auto warm = open(without_nvrtc(options(), directory_ / "absent"));
+  for (const auto* spelling : spellings) {
+    const auto artifact = compile(warm, kTemplate, {.name_expression = spelling});
+    ASSERT_TRUE(artifact) << spelling << ": " << message_of(artifact);
+    EXPECT_EQ(artifact->facts.symbol, *symbols.begin());
+  }
+  EXPECT_EQ(warm.counters().disk_hits, spellings.size());
+  EXPECT_EQ(warm.counters().compiles, 0u);
+}
+
+TEST_F(Trial, T2_AMisspelledNameIsATypedErrorAndStoresNothing) {
+  const auto artifact = compile(kTemplate, {.name_expression = "kk<int>"});
+  ASSERT_FALSE(artifact);
+  EXPECT_EQ(artifact.error().code(), ErrorCode::compile_failed);
+  EXPECT_NE(artifact.error().message().find("kk<int>"), std::string::npos);
+  EXPECT_EQ(entries(), 0u);
+}
+
+// T19: no driver is needed to fill a cache, and no architecture is ever guessed.
+TEST_F(Trial, T19_ACacheIsFilledAndServesWithoutADriver) {
+  for (const std::uint64_t compiles : {2u, 0u}) {
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    ASSERT_TRUE(runtime.add(scale_spec(1)));
+    const auto report = runtime.warmup({.architectures = {"sm_90a", "sm_100a"}});
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->failed, 0u);
+    EXPECT_EQ(runtime.counters().compiles, compiles);
+    EXPECT_EQ(report->nvrtc_loaded, compiles > 0);
+  }
+}
+
+// T20: the key holds the target and nothing of the machine; a foreign entry is noticed.
+TEST_F(Trial, T20_EntriesOfTwoArchitecturesShareACacheAndAreNeverMixed) {
+  auto runtime = open();
+  ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+  const auto id = runtime.add(scale_spec(1));
+  ASSERT_TRUE(id);
+  const auto hopper = runtime.artifact(*id, "sm_90a");
+  const auto blackwell = runtime.artifact(*id, "sm_100a");
+  const auto plain = runtime.artifact(*id, "sm_90");
+  ASSERT_TRUE(hopper && blackwell && plain);
+  EXPECT_NE(hopper->key, blackwell->key);
+  EXPECT_NE(hopper->key, plain->key);
+
+  std::filesystem::remove(entry_path(hopper->key));
+  std::filesystem::copy_file(entry_path(blackwell->key), entry_path(hopper->key));
+  auto later = open();
+  ASSERT_TRUE(later.add_source("scale.cu", kScaleSource));
+  const auto again = later.artifact(*later.add(scale_spec(1)), "sm_90a");
+  ASSERT_TRUE(again) << message_of(again);
+  EXPECT_EQ(cubin_of(*again), cubin_of(*hopper));
+  EXPECT_EQ(later.counters().compiles, 1u);
+  EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
+}
+
+TEST_F(Trial, T20_AnEntryWhoseCodeIsForAnotherTargetNeverReachesTheDriver) {
+  cache::Digest key;
+  std::string key_text, facts;
+  std::vector<std::byte> foreign;
+  {
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    const auto id = runtime.add(scale_spec(1));
+    const auto hopper = runtime.artifact(*id, "sm_90a");
+    const auto blackwell = runtime.artifact(*id, "sm_100a");
+    ASSERT_TRUE(hopper && blackwell);
+    key = hopper->key;
+    foreign.assign(blackwell->cubin, blackwell->cubin + blackwell->cubin_bytes);
+  }
+  // A well-formed entry of the right name with the other architecture's code in it.
+  auto store = cache::Store::open({.directory = cache_});
+  ASSERT_TRUE(store);
+  {
+    const auto entry = store->read(key);
+    ASSERT_TRUE(entry);
+    key_text = entry->key_text();
+    facts = entry->facts();
+  }
+  std::filesystem::remove(entry_path(key));
+  ASSERT_TRUE(store->publish(key_text, facts, foreign));
+  auto runtime = open();
+  ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+  const auto artifact = runtime.artifact(*runtime.add(scale_spec(1)), "sm_90a");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  EXPECT_EQ(runtime.counters().compiles, 1u);
+  EXPECT_EQ(artifact->facts.architecture, "sm_90a");
+  EXPECT_NE(std::vector(artifact->cubin, artifact->cubin + artifact->cubin_bytes), foreign);
+}
+
+// The key and the bytes of an entry hold no place: another directory, home and working directory.
+TEST_F(Trial, T32_PlaceAndPersonLeaveNoTrace) {
+  std::string bytes;
+  cache::Digest key;
+  for (const auto* name : {"here", "there"}) {
+    const auto home = directory_ / name;
+    std::filesystem::create_directories(home / "include");
+    write_file(home / "include" / "value.h", "#define VALUE 3\n");
+    ASSERT_EQ(::setenv("HOME", home.c_str(), 1), 0);
+    ASSERT_EQ(::setenv("USER", name, 1), 0);
+    const WorkingDirectory here(home);
+    auto with = options();
+    with.cache_directory = cache_ = home / "cache";
+    with.include_roots = {home / "include"};
+    auto runtime = open(with);
+    const auto artifact = compile(
+        runtime,
+        "#include <value.h>\nextern \"C\" __global__ void entry(int* p) { int idle; *p = VALUE; }");
+    ASSERT_TRUE(artifact) << message_of(artifact);
+    const auto entry = read_file(entry_path(artifact->key));
+    EXPECT_EQ(entry.find(directory_.path().string()), std::string::npos);
+    if (bytes.empty()) {
+      bytes = entry;
+      key = artifact->key;
+    }
+    EXPECT_EQ(artifact->key, key);
+    EXPECT_EQ(entry, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace kiln::test

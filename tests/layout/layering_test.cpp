@@ -1,0 +1,197 @@
+// The tree as design.md draws it: who may include whom, and what a kernel's folder must hold.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = KILN_SOURCE_TREE;
+
+struct Include {
+  fs::path file;  // relative to the root
+  std::string name;
+  bool quoted = false;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+bool is_source(const fs::path& path) {
+  static const std::set<std::string> endings = {".hpp", ".cpp", ".cu", ".cuh", ".h"};
+  return endings.count(path.extension().string()) > 0;
+}
+
+std::vector<fs::path> sources_below(const std::string& folder) {
+  std::vector<fs::path> files;
+  if (!fs::exists(kRoot / folder)) return files;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
+    if (entry.is_regular_file() && is_source(entry.path())) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<Include> includes_below(const std::string& folder) {
+  static const std::regex pattern(R"(^#include\s+([<"])([^>"]+)[>"])");
+  std::vector<Include> includes;
+  for (const auto& file : sources_below(folder)) {
+    std::istringstream lines(text_of(file));
+    for (std::string line; std::getline(lines, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, pattern))
+        includes.push_back({file.lexically_relative(kRoot), match[2], match[1] == "\""});
+    }
+  }
+  return includes;
+}
+
+bool starts_with_any(const std::string& name, const std::vector<std::string>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const auto& prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
+// The folder of one kernel, or "device", "shared", "layers"; empty for files beside them.
+std::string kernel_folder(const fs::path& relative) {
+  auto part = relative.begin();
+  return std::distance(relative.begin(), relative.end()) > 2 ? (++part)->string() : std::string();
+}
+
+std::vector<std::string> kernel_folders() {
+  static const std::set<std::string> others = {"device", "shared", "layers", "manifests"};
+  std::vector<std::string> folders;
+  for (const auto& entry : fs::directory_iterator(kRoot / "kernel_src"))
+    if (entry.is_directory() && others.count(entry.path().filename().string()) == 0)
+      folders.push_back(entry.path().filename().string());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+// The headers that are installed.
+bool is_public(const fs::path& relative) {
+  return relative.string().rfind("cache/include/", 0) == 0 ||
+         relative.string().rfind("runtime/include/", 0) == 0;
+}
+
+}  // namespace
+
+TEST(Layering, TheTreeIsWhereTheTestLooks) {
+  for (const auto* folder : {"cache", "runtime", "kernel_src", "cli", "tests", "examples"})
+    EXPECT_FALSE(sources_below(folder).empty()) << folder;
+}
+
+TEST(Layering, CacheIncludesOnlyItself) {
+  for (const auto& include : includes_below("cache")) {
+    if (!include.quoted) {
+      EXPECT_NE(include.name, "cuda.h") << include.file;
+      EXPECT_NE(include.name, "nvrtc.h") << include.file;
+      continue;
+    }
+    EXPECT_TRUE(starts_with_any(include.name, {"cache/", "kiln/cache/"}))
+        << include.file << " includes " << include.name;
+  }
+}
+
+TEST(Layering, RuntimeKnowsNoKernel) {
+  for (const auto& include : includes_below("runtime")) {
+    if (!include.quoted) continue;
+    EXPECT_TRUE(starts_with_any(include.name, {"runtime/", "kiln/"}))
+        << include.file << " includes " << include.name;
+  }
+  for (const auto& kernel : kernel_folders())
+    for (const auto& file : sources_below("runtime"))
+      EXPECT_EQ(text_of(file).find(kernel), std::string::npos) << file << " names " << kernel;
+}
+
+TEST(Layering, KernelHostCodeKnowsNoDriverAndNoOtherKernel) {
+  for (const auto& include : includes_below("kernel_src")) {
+    EXPECT_NE(include.name, "cuda.h") << include.file;
+    EXPECT_NE(include.name, "cuda_runtime.h") << include.file;
+    if (!include.quoted) continue;
+    EXPECT_TRUE(starts_with_any(include.name, {"kernel_src/", "kiln/", "jit/"}))
+        << include.file << " includes " << include.name;
+    const auto own = kernel_folder(include.file);
+    const auto other = kernel_folder(include.name);
+    if (own.empty() || other.empty() || own == "layers") continue;
+    EXPECT_TRUE(other == own || other == "device" || other == "shared")
+        << include.file << " includes " << include.name;
+  }
+}
+
+TEST(Layering, DeviceCodeIncludesOnlyDeviceAndSharedFilesAndItsKey) {
+  for (const auto& include : includes_below("kernel_src")) {
+    const auto ending = include.file.extension();
+    if (ending != ".cu" && ending != ".cuh") continue;
+    EXPECT_TRUE(include.quoted) << include.file << " includes <" << include.name
+                                << ">: shipped kernels need no toolkit";
+    const auto own = kernel_folder(include.file);
+    std::vector<std::string> allowed = {"kernel_src/device/", "kernel_src/shared/"};
+    if (own != "device") allowed.insert(allowed.end(), {"kernel_src/" + own + "/", "jit/key.cuh"});
+    EXPECT_TRUE(starts_with_any(include.name, allowed))
+        << include.file << " includes " << include.name;
+  }
+}
+
+TEST(Layering, CliAndExamplesUseOnlyWhatIsInstalled) {
+  for (const auto* folder : {"cli", "examples"})
+    for (const auto& include : includes_below(folder)) {
+      if (!include.quoted) continue;
+      EXPECT_TRUE(starts_with_any(include.name, {"kiln/", "kernel_src/", std::string(folder) + "/"}))
+          << include.file << " includes " << include.name;
+    }
+}
+
+TEST(Layering, PublicHeadersNameNoThirdParty) {
+  for (const auto* folder : {"cache", "runtime"})
+    for (const auto& include : includes_below(folder)) {
+      if (!is_public(include.file)) continue;
+      if (include.quoted)
+        EXPECT_TRUE(starts_with_any(include.name, {"kiln/"}))
+            << include.file << " includes " << include.name;
+      else
+        EXPECT_EQ(include.name.find_first_of("./"), std::string::npos)
+            << include.file << " includes <" << include.name << ">, which is not standard C++";
+    }
+}
+
+TEST(Layering, EveryHeaderHasPragmaOnceAndStatesItsDuty) {
+  for (const auto* folder : {"cache", "runtime", "kernel_src", "cli"})
+    for (const auto& file : sources_below(folder)) {
+      if (file.extension() != ".hpp" && file.extension() != ".cuh") continue;
+      const auto text = text_of(file);
+      EXPECT_NE(text.find("#pragma once"), std::string::npos) << file;
+      EXPECT_EQ(text.rfind("//", 0), 0u) << file << " does not open with what it is for";
+    }
+}
+
+TEST(Layering, EveryKernelFolderIsComplete) {
+  ASSERT_FALSE(kernel_folders().empty());
+  for (const auto& kernel : kernel_folders()) {
+    const auto folder = kRoot / "kernel_src" / kernel;
+    for (const auto* name :
+         {"kernel.cu", "args.hpp", "key.hpp", "plan.hpp", "plan.cpp", "launch.hpp", "launch.cpp",
+          "reference.hpp", "reference.cpp", "NOTES.md"})
+      EXPECT_TRUE(fs::exists(folder / name)) << kernel << " has no " << name;
+    EXPECT_TRUE(fs::exists(kRoot / "tests/kernel_src" / (kernel + "_test.cpp")))
+        << kernel << " has no test";
+  }
+}
+
+TEST(Layering, NoFileGrowsOutOfSight) {
+  for (const auto* folder : {"cache", "runtime", "kernel_src", "cli", "examples"})
+    for (const auto& file : sources_below(folder)) {
+      const auto text = text_of(file);
+      EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 600) << file;
+    }
+}

@@ -1,0 +1,50 @@
+#include "runtime/architecture.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kiln {
+namespace {
+
+TEST(Architecture, ReadsTargetsAndWritesThemBack) {
+  for (const auto* text :
+       {"sm_75", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_121f"}) {
+    const auto parsed = parse_architecture(text);
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(parsed->to_text(), text);
+  }
+}
+
+TEST(Architecture, RefusesAllElseWithACure) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "write it as"},        {"sm_", "write it as"},    {"sm_9", "write it as"},
+      {"sm_1000", "write it as"}, {"sm_090", "write it as"}, {"SM_90", "write it as"},
+      {"90a", "write it as"},     {"sm_90A", "write it as"}, {"sm_90aa", "write it as"},
+      {"sm_90 ", "write it as"},  {"sm_-90", "write it as"}, {"native", "write it as"},
+      {"sm_80a", "sm_90a"},       {"sm_90f", "sm_100f"},     {"compute_90", "write sm_90"},
+  };
+  for (const auto& [text, cure] : cases) {
+    const auto parsed = parse_architecture(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(parsed.error().message().find(cure), std::string::npos) << parsed.error().message();
+  }
+}
+
+TEST(Architecture, OfADeviceIsSpecificFromNineOn) {
+  EXPECT_EQ(architecture_of(8, 6), "sm_86");
+  EXPECT_EQ(architecture_of(8, 9), "sm_89");
+  EXPECT_EQ(architecture_of(9, 0), "sm_90a");
+  EXPECT_EQ(architecture_of(10, 3), "sm_103a");
+  EXPECT_EQ(architecture_of(12, 1), "sm_121a");
+}
+
+TEST(Architecture, FamilyTargetsCameWithTwelveNine) {
+  const std::vector<int> numbers = {100, 75, 90};
+  EXPECT_EQ(with_suffixes(numbers, 12, 8),
+            (std::vector<std::string>{"sm_75", "sm_90", "sm_90a", "sm_100", "sm_100a"}));
+  EXPECT_EQ(with_suffixes(numbers, 12, 9),
+            (std::vector<std::string>{"sm_75", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f"}));
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,185 @@
+#include "runtime/source_scan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using namespace std::string_view_literals;
+
+std::string summary(const SourceScan& scan) {
+  std::string text;
+  for (const auto& use : scan.includes) {
+    text += use.kind == IncludeKind::include       ? ""
+            : use.kind == IncludeKind::has_include ? "?"
+                                                   : "+";
+    text += use.form == IncludeForm::angle ? '<' + use.spelling + '>' : '"' + use.spelling + '"';
+    text += '@' + std::to_string(use.line) + ' ';
+  }
+  return text;
+}
+
+struct Case {
+  std::string_view text;
+  std::string_view found;
+};
+
+TEST(SourceScan, FindsEachSpellingOfAnInclude) {
+  for (const auto& [text, found] : {
+           Case{"#include \"a.h\"", "\"a.h\"@1 "},
+           Case{"#include <a/b.h>\n", "<a/b.h>@1 "},
+           Case{"#include\"a.h\"\n#include<b.h>", "\"a.h\"@1 <b.h>@2 "},
+           Case{"  #\t include \"a.h\" // why", "\"a.h\"@1 "},
+           Case{"/* x\n */ # /* y */ include /* z */ \"a.h\"", "\"a.h\"@2 "},
+           Case{"%:include \"a.h\"", "\"a.h\"@1 "},
+           Case{"#inc\\\nlude \"a\\\n.h\"", "\"a.h\"@1 "},
+           Case{"#include \\\r\n\"a.h\"\r\n", "\"a.h\"@1 "},
+           Case{"int x;\r\n#include \"a.h\"\r\n#include <b.h>\r\n", "\"a.h\"@2 <b.h>@3 "},
+           Case{"\r#include \"a.h\"", "\"a.h\"@1 "},
+           Case{"#\vinclude\f\"a.h\"", "\"a.h\"@1 "},
+           Case{"#include \"with blank \xC3\xA9;%.h\"", "\"with blank \xC3\xA9;%.h\"@1 "},
+           Case{"#include \"a\\.h\"", "\"a\\.h\"@1 "},
+           Case{"#import \"a.h\"", "\"a.h\"@1 "},
+           Case{"#include_next <a.h>", "+<a.h>@1 "},
+           Case{"#if 0\n#include \"off.h\"\n#endif", "\"off.h\"@2 "},
+           Case{"\xEF\xBB\xBF#include \"a.h\"", "\"a.h\"@1 "},
+           Case{"#include \"a.h\" junk", "\"a.h\"@1 "},
+           Case{"int a = 1'000'000;\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"int a = 0x1'0;char c = '\\'';\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"#error don't /* stop\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"\"open\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"R\"never closed(\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"R\"x(\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"\"\\\" /* \"\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"R\"x(1)y\" )x\"\n#include \"a.h\"", "\"a.h\"@2 "},
+           Case{"auto R = 1; u8R\"(\n\n)\";\n#include \"a.h\"", "\"a.h\"@4 "},
+           Case{"a /**/ /**/\n/**//**/#include \"a.h\"", "\"a.h\"@2 "},
+       })
+    EXPECT_EQ(summary(scan_source(text)), found) << text;
+}
+
+TEST(SourceScan, FindsNoIncludeWhereNoneIs) {
+  for (const auto text : {"// #include \"a.h\""sv,
+                          "// x \\\n#include \"a.h\""sv,
+                          "/*\n#include \"a.h\"\n*/"sv,
+                          "x #include \"a.h\""sv,
+                          "struct A{};\r#include \"a.h\""sv,
+                          "R\"(\n#include \"a.h\"\n)\""sv,
+                          "LR\"ab(\n)\"\n#include \"a.h\"\n)ab\""sv,
+                          "\"\\\n#include \\\"a.h\\\"\""sv,
+                          "#include"sv,
+                          "#include \"\""sv,
+                          "#include \"open"sv,
+                          "#include <open\n>"sv,
+                          "#includes \"a.h\""sv,
+                          "# 1 \"a.h\""sv,
+                          "#line 1 \"a.h\""sv,
+                          "#pragma include \"a.h\""sv,
+                          "?\?=include \"a.h\""sv,
+                          "#inc\\ \nlude \"a.h\""sv,
+                          "##include \"a.h\""sv,
+                          "__has_include"sv,
+                          "#ifdef __has_include\n#endif"sv,
+                          "#define __has_include(x) 0"sv}) {
+    const auto scan = scan_source(text);
+    EXPECT_EQ(summary(scan), "") << text;
+    EXPECT_TRUE(scan.unknowns.empty()) << text;
+  }
+}
+
+TEST(SourceScan, CountsHasIncludeOperandsAsIncludes) {
+  for (const auto& [text, found] : {
+           Case{"#if __has_include(<a.h>)", "?<a.h>@1 "},
+           Case{"#if __has_include /*x*/ ( /*y*/ \"a.h\" /*z*/ )", "?\"a.h\"@1 "},
+           Case{"#if \\\n__has_include(<a.h>) && __has_include(<b.h>)", "?<a.h>@2 ?<b.h>@2 "},
+           Case{"#if X_HAS_INCLUDE(<a.h>)", "?<a.h>@1 "},
+           Case{"#define HAVE __has_include(<a.h>)", "?<a.h>@1 "},
+           Case{"#if __has_include_next(<a.h>)", "+<a.h>@1 "},
+       })
+    EXPECT_EQ(summary(scan_source(text)), found) << text;
+}
+
+TEST(SourceScan, ReportsWhatOnlyThePreprocessorCanCompute) {
+  struct Computed {
+    std::string_view text;
+    UnknownKind kind;
+    std::string_view operand;
+    unsigned line;
+  };
+  for (const auto& [text, kind, operand, line] : {
+           Computed{"#include MACRO // x", UnknownKind::computed_include, "MACRO // x", 1},
+           Computed{"\n#include MAKE(a, b)\r\n", UnknownKind::computed_include, "MAKE(a, b)", 2},
+           Computed{"#include u8\"a.h\"", UnknownKind::computed_include, "u8\"a.h\"", 1},
+           Computed{"#if __has_include(MACRO)", UnknownKind::computed_has_include, "MACRO)", 1},
+           Computed{"#embed \"data.bin\"", UnknownKind::embed, "\"data.bin\"", 1},
+           Computed{"#if __has_embed(\"data.bin\")", UnknownKind::embed, "\"data.bin\")", 1},
+       }) {
+    const auto scan = scan_source(text);
+    ASSERT_EQ(scan.unknowns.size(), 1U) << text;
+    EXPECT_EQ(scan.unknowns[0].kind, kind) << text;
+    EXPECT_EQ(scan.unknowns[0].text, operand) << text;
+    EXPECT_EQ(scan.unknowns[0].line, line) << text;
+  }
+}
+
+TEST(SourceScan, ReportsTheFirstTimeMacro) {
+  struct Timed {
+    std::string_view text;
+    std::string_view name;
+    unsigned line;
+  };
+  for (const auto& [text, name, line] : {
+           Timed{"x\nchar a[] = __DATE__; __TIME__", "__DATE__", 2},
+           Timed{"__TIME__", "__TIME__", 1},
+           Timed{"#if 0\n__TIMESTAMP__\n#endif", "__TIMESTAMP__", 2},
+           Timed{"__DA\\\nTE__", "__DATE__", 1},
+           Timed{"#define A __DA ## TE__", "__DATE__", 1},
+           Timed{"#define A __ ## TI %:%: ME ## __", "__TIME__", 1},
+           Timed{"#define P(a, b) a##b\nP(__TIME, STAMP__)", "__TIMESTAMP__", 1},
+           Timed{"#include NAME(__DATE__)", "__DATE__", 1},
+       }) {
+    const auto scan = scan_source(text);
+    ASSERT_TRUE(scan.time_macro.has_value()) << text;
+    EXPECT_EQ(scan.time_macro->name, name) << text;
+    EXPECT_EQ(scan.time_macro->line, line) << text;
+  }
+}
+
+TEST(SourceScan, IgnoresTimeMacrosThatAreNotTokens) {
+  for (const auto text : {"// __DATE__"sv, "/* __TIME__ */"sv, "\"__DATE__\""sv, "'__TIME__'"sv,
+                          "R\"(__DATE__)\""sv, "__DATE___ A__DATE__ __DATE"sv, "__DA TE__"sv,
+                          "#define P(a) a##_x\nP(__DATE)"sv, "1__DATE__"sv})
+    EXPECT_FALSE(scan_source(text).time_macro.has_value()) << text;
+}
+
+TEST(SourceScan, StripsAByteOrderMarkOnce) {
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBFx"), "x");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBF\xEF\xBB\xBF"), "\xEF\xBB\xBF");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB"), "\xEF\xBB");
+  EXPECT_EQ(without_byte_order_mark(""), "");
+  EXPECT_TRUE(scan_source("\xEF\xBB\xBFx").byte_order_mark);
+  EXPECT_FALSE(scan_source("x").byte_order_mark);
+}
+
+// Every text is a heap block of exactly its size, so that the address sanitizer sees one byte more.
+TEST(SourceScan, ReadsNothingBeyondAnyCutText) {
+  const std::string whole =
+      "\xEF\xBB\xBF%:include \"a.h\"\r\n#include <b> // c\\\r\n/* d */ R\"xy(\n)xy\" u8R\"(\"'\\''"
+      "\n#if __has_include(\"e\") 1'0.5 __DA##TE__ %:%: #include MACRO\\\n x\n#embed <f>\n#define "
+      "__has_include(x) \\";
+  for (std::size_t begin = 0; begin <= whole.size(); ++begin) {
+    for (std::size_t end = begin; end <= whole.size(); ++end) {
+      const std::vector<char> cut(whole.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  whole.begin() + static_cast<std::ptrdiff_t>(end));
+      scan_source({cut.data(), cut.size()});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln

@@ -1,0 +1,300 @@
+// The plain driver for tests and benchmarks: memory, streams, graphs, events, contexts. Opened at
+// run time, so that the binaries start without a driver; a call that fails ends the process, with
+// its name and result.
+//
+// Threads: one. Lifetime: everything made here goes before the CudaDriver, and what belongs to a
+// second context before that context.
+#pragma once
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kiln/error.hpp"
+
+namespace kiln::test {
+
+#define KILN_TEST_DRIVER_FUNCTIONS(KILN_FUNCTION) \
+  KILN_FUNCTION(cuInit)                           \
+  KILN_FUNCTION(cuGetErrorName)                   \
+  KILN_FUNCTION(cuDeviceGet)                      \
+  KILN_FUNCTION(cuDeviceGetCount)                 \
+  KILN_FUNCTION(cuDevicePrimaryCtxRetain)         \
+  KILN_FUNCTION(cuDevicePrimaryCtxRelease)        \
+  KILN_FUNCTION(cuCtxSetCurrent)                  \
+  KILN_FUNCTION(cuCtxPopCurrent)                  \
+  KILN_FUNCTION(cuCtxCreate)                      \
+  KILN_FUNCTION(cuCtxDestroy)                     \
+  KILN_FUNCTION(cuMemAlloc)                       \
+  KILN_FUNCTION(cuMemFree)                        \
+  KILN_FUNCTION(cuMemGetInfo)                     \
+  KILN_FUNCTION(cuMemcpyHtoD)                     \
+  KILN_FUNCTION(cuMemcpyDtoH)                     \
+  KILN_FUNCTION(cuMemsetD8)                       \
+  KILN_FUNCTION(cuStreamCreate)                   \
+  KILN_FUNCTION(cuStreamDestroy)                  \
+  KILN_FUNCTION(cuStreamSynchronize)              \
+  KILN_FUNCTION(cuStreamBeginCapture)             \
+  KILN_FUNCTION(cuStreamEndCapture)               \
+  KILN_FUNCTION(cuGraphInstantiateWithFlags)      \
+  KILN_FUNCTION(cuGraphDestroy)                   \
+  KILN_FUNCTION(cuGraphLaunch)                    \
+  KILN_FUNCTION(cuGraphExecDestroy)               \
+  KILN_FUNCTION(cuEventCreate)                    \
+  KILN_FUNCTION(cuEventRecord)                    \
+  KILN_FUNCTION(cuEventSynchronize)               \
+  KILN_FUNCTION(cuEventElapsedTime)               \
+  KILN_FUNCTION(cuEventDestroy)
+
+struct DriverFunctions {
+#define KILN_FUNCTION(name) decltype(&::name) name##_ = nullptr;
+  KILN_TEST_DRIVER_FUNCTIONS(KILN_FUNCTION)
+#undef KILN_FUNCTION
+
+  void check(CUresult result, const char* call) const {
+    if (result == CUDA_SUCCESS) return;
+    const char* name = nullptr;
+    cuGetErrorName_(result, &name);
+    std::fprintf(stderr, "%s: %s\n", call, name != nullptr ? name : "unknown");
+    std::abort();
+  }
+};
+
+#define KILN_CU(functions, name, ...) (functions)->check((functions)->name##_(__VA_ARGS__), #name)
+
+/// Device memory.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(std::shared_ptr<const DriverFunctions> driver, std::size_t bytes)
+      : driver_(std::move(driver)), bytes_(bytes) {
+    KILN_CU(driver_, cuMemAlloc, &address_, bytes > 0 ? bytes : 1);
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : driver_(std::move(other.driver_)),
+        address_(std::exchange(other.address_, 0)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (address_ != 0) driver_->cuMemFree_(address_);
+  }
+
+  CUdeviceptr address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  template <class T = void>
+  T* pointer(std::size_t offset_bytes = 0) const noexcept {
+    return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address_ + offset_bytes));
+  }
+
+  void fill(unsigned char byte) { KILN_CU(driver_, cuMemsetD8, address_, byte, bytes_); }
+  template <class T>
+  void assign(const std::vector<T>& values) {
+    write(0, values.data(), values.size() * sizeof(T));
+  }
+  void write(std::size_t offset, const void* data, std::size_t bytes) {
+    if (bytes > 0) KILN_CU(driver_, cuMemcpyHtoD, address_ + offset, data, bytes);
+  }
+  /// The whole buffer.
+  template <class T>
+  std::vector<T> download() const {
+    return download<T>(0, bytes_ / sizeof(T));
+  }
+  template <class T>
+  std::vector<T> download(std::size_t offset_bytes, std::size_t count) const {
+    std::vector<T> values(count);
+    if (count > 0)
+      KILN_CU(driver_, cuMemcpyDtoH, values.data(), address_ + offset_bytes, count * sizeof(T));
+    return values;
+  }
+
+ private:
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUdeviceptr address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+/// A stream that waits for the legacy default stream, so that copies need no care.
+class Stream {
+ public:
+  explicit Stream(std::shared_ptr<const DriverFunctions> driver) : driver_(std::move(driver)) {
+    KILN_CU(driver_, cuStreamCreate, &handle_, CU_STREAM_DEFAULT);
+  }
+  Stream(Stream&& other) noexcept
+      : driver_(std::move(other.driver_)), handle_(std::exchange(other.handle_, nullptr)) {}
+  Stream& operator=(Stream&&) = delete;
+  ~Stream() {
+    if (handle_ != nullptr) driver_->cuStreamDestroy_(handle_);
+  }
+  CUstream handle() const noexcept { return handle_; }
+  void synchronize() const { KILN_CU(driver_, cuStreamSynchronize, handle_); }
+
+ private:
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUstream handle_ = nullptr;
+};
+
+/// A captured graph, instantiated.
+class Graph {
+ public:
+  Graph(std::shared_ptr<const DriverFunctions> driver, CUgraphExec handle)
+      : driver_(std::move(driver)), handle_(handle) {}
+  Graph(Graph&& other) noexcept
+      : driver_(std::move(other.driver_)), handle_(std::exchange(other.handle_, nullptr)) {}
+  Graph& operator=(Graph&&) = delete;
+  ~Graph() {
+    if (handle_ != nullptr) driver_->cuGraphExecDestroy_(handle_);
+  }
+  void launch(const Stream& stream) const {
+    KILN_CU(driver_, cuGraphLaunch, handle_, stream.handle());
+  }
+
+ private:
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUgraphExec handle_ = nullptr;
+};
+
+/// A context of its own, current while it lives.
+class SecondContext {
+ public:
+  SecondContext(std::shared_ptr<const DriverFunctions> driver, CUdevice device)
+      : driver_(std::move(driver)) {
+#if CUDA_VERSION >= 13000
+    KILN_CU(driver_, cuCtxCreate, &handle_, nullptr, 0, device);
+#else
+    KILN_CU(driver_, cuCtxCreate, &handle_, 0, device);
+#endif
+  }
+  SecondContext(SecondContext&& other) noexcept
+      : driver_(std::move(other.driver_)), handle_(std::exchange(other.handle_, nullptr)) {}
+  SecondContext& operator=(SecondContext&&) = delete;
+  ~SecondContext() {
+    if (handle_ == nullptr) return;
+    CUcontext popped = nullptr;
+    driver_->cuCtxPopCurrent_(&popped);
+    driver_->cuCtxDestroy_(handle_);
+  }
+
+ private:
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUcontext handle_ = nullptr;
+};
+
+/// The first device with its primary context current.
+class CudaDriver {
+ public:
+  /// Errors  no_device, with what is missing
+  static Result<CudaDriver> open() {
+    void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return missing("no CUDA driver: libcuda.so.1 cannot be opened");
+    auto functions = std::make_shared<DriverFunctions>();
+// cuda.h renames some functions by macro; the second step spells the symbol after expansion.
+#define KILN_SYMBOL_OF(name) #name
+#define KILN_FUNCTION(name)                                                        \
+  functions->name##_ =                                                             \
+      reinterpret_cast<decltype(&::name)>(::dlsym(library, KILN_SYMBOL_OF(name))); \
+  if (functions->name##_ == nullptr)                                               \
+    return missing(                                                                \
+        "the CUDA driver is too old: it has "                                      \
+        "no " #name);
+    KILN_TEST_DRIVER_FUNCTIONS(KILN_FUNCTION)
+#undef KILN_FUNCTION
+#undef KILN_SYMBOL_OF
+    int count = 0;
+    if (functions->cuInit_(0) != CUDA_SUCCESS ||
+        functions->cuDeviceGetCount_(&count) != CUDA_SUCCESS || count == 0)
+      return missing("the CUDA driver sees no device");
+    return CudaDriver(std::move(functions));
+  }
+  CudaDriver(CudaDriver&& other) noexcept
+      : driver_(std::move(other.driver_)), device_(other.device_) {}
+  CudaDriver& operator=(CudaDriver&&) = delete;
+  ~CudaDriver() {
+    if (driver_ != nullptr) driver_->cuDevicePrimaryCtxRelease_(device_);
+  }
+
+  DeviceBuffer buffer(std::size_t bytes) const {
+    return {driver_, bytes};
+  }
+  template <class T>
+  DeviceBuffer upload(const std::vector<T>& values) const {
+    DeviceBuffer made(driver_, values.size() * sizeof(T));
+    made.assign(values);
+    return made;
+  }
+  Stream stream() const {
+    return Stream(driver_);
+  }
+  SecondContext second_context() const {
+    return SecondContext(driver_, device_);
+  }
+
+  /// What `work` enqueues on `stream`, as a graph.
+  template <class Work>
+  Graph capture(const Stream& stream, Work&& work) const {
+    KILN_CU(driver_, cuStreamBeginCapture, stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    std::forward<Work>(work)();
+    CUgraph graph = nullptr;
+    KILN_CU(driver_, cuStreamEndCapture, stream.handle(), &graph);
+    CUgraphExec instance = nullptr;
+    KILN_CU(driver_, cuGraphInstantiateWithFlags, &instance, graph, 0);
+    driver_->cuGraphDestroy_(graph);
+    return {driver_, instance};
+  }
+
+  /// Microseconds on the device between the start and the end of what `work` enqueues on `stream`.
+  template <class Work>
+  double time(const Stream& stream, Work&& work) const {
+    CUevent start = nullptr;
+    CUevent end = nullptr;
+    KILN_CU(driver_, cuEventCreate, &start, CU_EVENT_DEFAULT);
+    KILN_CU(driver_, cuEventCreate, &end, CU_EVENT_DEFAULT);
+    KILN_CU(driver_, cuEventRecord, start, stream.handle());
+    std::forward<Work>(work)();
+    KILN_CU(driver_, cuEventRecord, end, stream.handle());
+    KILN_CU(driver_, cuEventSynchronize, end);
+    float milliseconds = 0;
+    KILN_CU(driver_, cuEventElapsedTime, &milliseconds, start, end);
+    driver_->cuEventDestroy_(start);
+    driver_->cuEventDestroy_(end);
+    return 1000.0 * static_cast<double>(milliseconds);
+  }
+
+  std::size_t free_bytes() const {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    KILN_CU(driver_, cuMemGetInfo, &free, &total);
+    return free;
+  }
+
+ private:
+  explicit CudaDriver(std::shared_ptr<const DriverFunctions> driver) : driver_(std::move(driver)) {
+    CUcontext context = nullptr;
+    KILN_CU(driver_, cuDeviceGet, &device_, 0);
+    KILN_CU(driver_, cuDevicePrimaryCtxRetain, &context, device_);
+    KILN_CU(driver_, cuCtxSetCurrent, context);
+  }
+  static Error missing(std::string message) {
+    return {ErrorCode::no_device, std::move(message)};
+  }
+
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUdevice device_ = 0;
+};
+
+}  // namespace kiln::test
+
+/// Skips a test, with the reason, on a machine without a GPU.
+#define KILN_REQUIRES_GPU()                                          \
+  if (const auto driver = ::kiln::test::CudaDriver::open(); !driver) \
+  GTEST_SKIP() << driver.error().message()

@@ -1,0 +1,84 @@
+// A process for tests: opens a Runtime, asks for kernels from several threads, and prints what
+// happened as one JSON object.
+//
+//   worker CACHE_DIR KERNELS THREADS [NVRTC]
+//
+// Every thread asks for every kernel, in the same order, so that all meet at each key.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kiln/runtime.hpp"
+#include "support/kernels.hpp"
+
+namespace {
+
+bool nvrtc_is_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("libnvrtc") != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  kiln::RuntimeOptions options;
+  options.cache_directory = argv[1];
+  if (argc > 4) options.nvrtc = argv[4];
+  std::mutex log_mutex;
+  auto warnings = nlohmann::json::array();
+  options.log = [&](kiln::LogLevel level, std::string_view message) {
+    const std::lock_guard lock(log_mutex);
+    if (level >= kiln::LogLevel::warning) warnings.push_back(message);
+  };
+  auto runtime = kiln::Runtime::open(options);
+  if (!runtime || !runtime->add_source("scale.cu", kiln::test::kScaleSource)) return 1;
+  std::vector<kiln::KernelId> ids;
+  for (int i = 0; i < std::atoi(argv[2]); ++i) {
+    auto id = runtime->add(kiln::test::scale_spec(i));
+    if (!id) return 1;
+    ids.push_back(*id);
+  }
+
+  // A line from the parent starts everybody at once.
+  std::cout << "ready" << std::endl;
+  std::string line;
+  std::getline(std::cin, line);
+
+  auto errors = nlohmann::json::array();
+  auto keys = nlohmann::json::array();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < std::atoi(argv[3]); ++t)
+    threads.emplace_back([&, t] {
+      for (const auto id : ids) {
+        const auto artifact = runtime->artifact(id, "sm_90a");
+        const std::lock_guard lock(log_mutex);
+        if (!artifact)
+          errors.push_back(artifact.error().message());
+        else if (t == 0)
+          keys.push_back(artifact->key.hex());
+      }
+    });
+  for (auto& thread : threads) thread.join();
+
+  const auto counters = runtime->counters();
+  std::cout << nlohmann::json{{"compiles", counters.compiles},
+                              {"disk_hits", counters.disk_hits},
+                              {"damaged", counters.damaged_entries},
+                              {"errors", errors},
+                              {"warnings", warnings},
+                              {"keys", keys},
+                              {"nvrtc_mapped", nvrtc_is_mapped()}}
+                   .dump()
+            << std::endl;
+  return errors.empty() ? 0 : 1;
+}
