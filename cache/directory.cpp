@@ -80,8 +80,11 @@ std::uint64_t random_bits() {
 }  // namespace
 
 std::string dot_name(std::string_view purpose) {
-  const std::string digits = Digest{.high = random_bits(), .low = 0}.hex().substr(0, 16);
-  return "." + std::string(purpose) + "-" + digits;
+  std::string name = ".";
+  name += purpose;
+  name += '-';
+  name += Digest{.high = random_bits(), .low = 0}.hex().substr(0, 16);
+  return name;
 }
 
 Opened open_root(const SystemCalls& calls, const std::string& root) {

@@ -10,16 +10,15 @@ namespace kiln::cli {
 namespace {
 
 Outcome run(const Given& given, Output& output) {
-  auto opened =
-      open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
+  auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   const auto& store = std::get<cache::Store>(opened);
 
-  auto entries = nlohmann::json::array();
+  auto entries = Json::array();
   std::uint64_t total_bytes = 0;
   for (const auto& info : store.list()) {
     total_bytes += info.file_bytes;
-    nlohmann::json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
+    Json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
     std::string columns = info.name.hex() + "  ";
     if (const auto entry = store.read(info.name)) {
       const auto facts = facts_of(*entry);
@@ -31,8 +30,8 @@ Outcome run(const Given& given, Output& output) {
                  printable(text_fact(facts, "kernel"));
     } else {
       described["damage"] = entry.error().message();
-      columns += padded(bytes_text(info.file_bytes), -10) + "  damaged: " +
-                 printable(entry.error().message());
+      columns += padded(bytes_text(info.file_bytes), -10) +
+                 "  damaged: " + printable(entry.error().message());
     }
     output.line(columns);
     entries.push_back(std::move(described));

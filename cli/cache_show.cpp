@@ -20,9 +20,8 @@ struct Arguments {
 
 std::string check_key(std::string& key) {
   for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const bool digits = std::all_of(key.begin(), key.end(), [](unsigned char c) {
-    return std::isxdigit(c) != 0;
-  });
+  const bool digits =
+      std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
   if (digits && !key.empty() && key.size() <= kKeyDigits) return {};
   return "\"" + key + "\" is no key: give up to 32 hexadecimal digits, as kiln cache ls shows them";
 }
@@ -46,8 +45,8 @@ std::variant<cache::EntryInfo, Failure> find(const cache::Store& store, const st
 }
 
 Outcome run(const Arguments& arguments, Output& output) {
-  auto opened = open_cache(arguments.given, process_environment(),
-                           output.log_sink(LogLevel::warning));
+  auto opened =
+      open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   const auto& store = std::get<cache::Store>(opened);
   auto found = find(store, arguments.key);
@@ -63,8 +62,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   output.line("facts");
   // JSON escapes control characters by itself.
   if (facts.is_object())
-    for (const auto& [name, fact] : facts.items())
-      output.line("  " + name + ": " + fact.dump());
+    for (const auto& [name, fact] : facts.items()) output.line("  " + name + ": " + fact.dump());
   output.line("key text");
   for (auto rest = entry->key_text(); !rest.empty();) {
     const auto end = std::min(rest.find('\n'), rest.size() - 1);
@@ -89,9 +87,9 @@ Verb add_cache_show(CLI::App& cache) {
       "  kiln cache show 5f3a\n"
       "  kiln cache show 5f3a --json --cache-dir /var/cache/kiln");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("key", arguments->key, "The entry's key, or a start of it that no other has")
+  command->add_option("KEY", arguments->key, "The entry's key, or a start of it that no other has")
       ->required()
-      ->type_name("KEY")
+      ->type_name("")
       ->transform(CLI::Validator(check_key, ""));
   add_cache_directory(*command, arguments->given);
   return {command, [arguments](Output& output) { return run(*arguments, output); }};

@@ -9,21 +9,19 @@ namespace kiln::cli {
 namespace {
 
 Outcome run(const Given& given, Output& output) {
-  auto opened =
-      open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
+  auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   const auto& store = std::get<cache::Store>(opened);
 
   const auto entries = store.verify();
-  auto damaged = nlohmann::json::array();
+  auto damaged = Json::array();
   std::uint64_t total_bytes = 0;
   for (const auto& entry : entries) {
     total_bytes += entry.file_bytes;
     if (entry.damage.empty()) continue;
     output.line(entry.name.hex() + "  damaged: " + printable(entry.damage));
-    damaged.push_back({{"key", entry.name.hex()},
-                       {"file_bytes", entry.file_bytes},
-                       {"damage", entry.damage}});
+    damaged.push_back(
+        {{"key", entry.name.hex()}, {"file_bytes", entry.file_bytes}, {"damage", entry.damage}});
   }
   const auto count = damaged.size();
   output.line(std::to_string(entries.size()) + " entries, " + bytes_text(total_bytes) + " in " +

@@ -17,8 +17,7 @@ std::string text_fact(const nlohmann::json& facts, const char* name) {
 
 std::string padded(std::string text, int columns) {
   const auto wanted = static_cast<std::size_t>(std::abs(columns));
-  if (text.size() < wanted)
-    text.insert(columns < 0 ? 0 : text.size(), wanted - text.size(), ' ');
+  if (text.size() < wanted) text.insert(columns < 0 ? 0 : text.size(), wanted - text.size(), ' ');
   return text;
 }
 

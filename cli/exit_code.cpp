@@ -10,12 +10,12 @@ ExitCode exit_code_of(ErrorCode code) noexcept {
     case ErrorCode::none:
       return ExitCode::done;
     case ErrorCode::invalid_argument:
+    case ErrorCode::unsupported:  // a whole call is refused so only for a target that it names
       return ExitCode::usage;
     case ErrorCode::no_toolchain:
     case ErrorCode::no_device:
     case ErrorCode::driver_failed:
       return ExitCode::environment;
-    case ErrorCode::unsupported:
     case ErrorCode::not_cacheable:
     case ErrorCode::compile_failed:
     case ErrorCode::io_failed:

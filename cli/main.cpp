@@ -1,5 +1,6 @@
 // The kiln command: parses the command line, runs a verb, and turns how it ends into an exit code.
 // The only place that catches: CLI11 reports by exceptions, help and version included.
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <exception>
@@ -7,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
@@ -39,7 +39,7 @@ ExitCode show_version(Output& output) {
     output.failure(failure_of(settings.error()));
     return ExitCode::usage;
   }
-  nlohmann::json result = {{"kiln", version()}, {"nvrtc", nullptr}, {"driver", nullptr}};
+  Json result = {{"kiln", version()}, {"nvrtc", nullptr}, {"driver", nullptr}};
   output.line("kiln " + std::string(version()));
   if (const auto nvrtc = find_toolchain(settings->runtime, environment)) {
     output.line("NVRTC " + nvrtc->version + ", " + nvrtc->library.string() + " (" +
@@ -92,15 +92,16 @@ int run_command(int count, char** arguments) {
   Output output(wants_json(count, arguments) ? OutputForm::json : OutputForm::text,
                 is_live_terminal(process_environment()));
 
-  CLI::App kiln("CUDA kernels from source strings, compiled once per key for all who share a cache.",
-                "kiln");
+  CLI::App kiln(
+      "CUDA kernels from source strings, compiled once per key for all who share a cache.", "kiln");
   kiln.footer(
       "Examples:\n"
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
       "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
       "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
-  kiln.set_version_flag("--version", "");
+  kiln.set_version_flag("--version", "")
+      ->description("Show the versions of Kiln, NVRTC and driver");
   bool json = false;  // wants_json() has answered
   kiln.add_flag("--json", json, "Write the result as one JSON object");
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
@@ -121,4 +122,6 @@ int run_command(int count, char** arguments) {
 }  // namespace
 }  // namespace kiln::cli
 
-int main(int count, char** arguments) { return kiln::cli::run_command(count, arguments); }
+int main(int count, char** arguments) {
+  return kiln::cli::run_command(count, arguments);
+}

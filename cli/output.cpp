@@ -63,19 +63,20 @@ void Output::line(std::string_view text) {
   if (form_ == OutputForm::text) write_result(with_line_end(text));
 }
 
-void Output::object(const nlohmann::json& result) {
+void Output::object(const Json& result) {
   // Paths and key texts may not be UTF-8: dump() would throw.
   if (form_ == OutputForm::json)
-    write_result(with_line_end(
-        result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)));
+    write_result(with_line_end(result.dump(2, ' ', false, Json::error_handler_t::replace)));
 }
 
-void Output::message(std::string_view text) { write_message(text); }
+void Output::message(std::string_view text) {
+  write_message(text);
+}
 
 void Output::failure(const Failure& failure) {
   write_message("kiln: " + failure.message);
   if (!failure.detail.empty()) write_message(failure.detail);
-  nlohmann::json error = {{"code", failure.code}, {"message", failure.message}};
+  Json error = {{"code", failure.code}, {"message", failure.message}};
   if (!failure.detail.empty()) error["detail"] = failure.detail;
   object({{"error", std::move(error)}});
 }

@@ -19,6 +19,9 @@ enum class OutputForm : unsigned char {
   json,  ///< exactly one object on standard output
 };
 
+/// With members in the order that they are written in.
+using Json = nlohmann::ordered_json;
+
 /// Bytes as a person reads them: "812 B", "40.2 KiB".
 std::string bytes_text(std::uint64_t bytes);
 /// `text` without control characters, which a terminal would act upon.
@@ -39,7 +42,7 @@ class Output {
   /// One line of the result for people; nothing in JSON form.
   void line(std::string_view text);
   /// The result as JSON; nothing in text form. Call it once.
-  void object(const nlohmann::json& result);
+  void object(const Json& result);
   /// A message on standard error, in either form.
   void message(std::string_view text);
   /// What went wrong: the message, then the long text whole; in JSON form the one object as well.

@@ -1,4 +1,5 @@
 // kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -23,10 +24,19 @@ struct Arguments {
   bool dry_run = false;
 };
 
+std::string known_models() {
+  std::string names;
+  for (const auto& name : kernels::model_names()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
 Result<kernels::Manifest> read_manifest(const Arguments& arguments) {
   if (!arguments.manifest.empty())
     return kernels::read_manifest_file(arguments.manifest, arguments.parameters);
-  return kernels::model_manifest(arguments.model, arguments.parameters);
+  if (!arguments.model.empty())
+    return kernels::model_manifest(arguments.model, arguments.parameters);
+  return Error(ErrorCode::invalid_argument, "nothing to compile is named: use --model (" +
+                                                known_models() + ") or --manifest FILE");
 }
 
 // The targets that are named, or else those of the devices in this machine.
@@ -34,7 +44,9 @@ std::variant<std::vector<std::string>, Failure> architectures_of(const Settings&
                                                                  Runtime& runtime) {
   auto names = settings.architectures;
   if (!names.empty()) return names;
-  for (const auto& device : runtime.devices()) names.push_back(device.architecture);
+  for (const auto& device : runtime.devices())
+    if (std::find(names.begin(), names.end(), device.architecture) == names.end())
+      names.push_back(device.architecture);
   if (!names.empty()) return names;
   const auto device = runtime.device(0);
   return usage_failure(
@@ -47,19 +59,19 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const PrewarmReport& report, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
-    return runtime.warmup({.architectures = architectures,
-                           .progress = [&](const Progress& progress) {
-                             bar.update(progress);
-                             if (progress.latest != nullptr) report.step(*progress.latest);
-                           }});
+    return runtime.warmup(
+        {.architectures = architectures, .progress = [&](const Progress& progress) {
+           bar.update(progress);
+           if (progress.latest != nullptr) report.step(*progress.latest);
+         }});
   }();
   if (!warmed) return failure_of(warmed.error());
   return report.finish(*warmed);
 }
 
 Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
-                const std::vector<KernelSpec>& specs,
-                const std::vector<std::string>& architectures, const PrewarmReport& report) {
+                const std::vector<KernelSpec>& specs, const std::vector<std::string>& architectures,
+                const PrewarmReport& report) {
   std::vector<PlannedKernel> planned;
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (const auto& architecture : architectures) {
@@ -97,12 +109,6 @@ Outcome run(const Arguments& arguments, Output& output) {
                            : warm(*runtime, names, report, output);
 }
 
-std::string known_models() {
-  std::string names;
-  for (const auto& name : kernels::model_names()) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
 }  // namespace
 
 Verb add_prewarm(CLI::App& kiln) {
@@ -118,35 +124,36 @@ Verb add_prewarm(CLI::App& kiln) {
       "missing.");
   const auto arguments = std::make_shared<Arguments>();
   auto& given = arguments->given;
-  auto* what = command->add_option_group("what to compile");
-  what->add_option("--model", arguments->model, "A model that Kiln knows: " + known_models())
-      ->type_name("NAME");
-  what->add_option("--manifest", arguments->manifest, "A manifest of your own")->type_name("FILE");
-  what->require_option(1);
+  auto* model =
+      command->add_option("--model", arguments->model, "A model that Kiln knows: " + known_models())
+          ->type_name("NAME");
+  command->add_option("--manifest", arguments->manifest, "A manifest of your own, in its place")
+      ->type_name("FILE")
+      ->excludes(model);
   const auto add_parameter = [&](const char* flag, const char* name, const char* help) {
     return command->add_option_function<std::string>(
-        flag,
-        [arguments, name](const std::string& value) { arguments->parameters[name] = value; }, help);
+        flag, [arguments, name](const std::string& value) { arguments->parameters[name] = value; },
+        help);
   };
   add_parameter("--tp", "tp", "Ranks of tensor parallelism [the manifest's default]")
       ->type_name("RANKS");
-  add_parameter("--kv", "kv", "Records of the compressed cache: nvfp4 or fp8 [the manifest's default]")
+  add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
       ->type_name("FORMAT");
   command
       ->add_option("--arch", given.architectures,
-                   "Targets such as sm_90a, repeated or with commas [KILN_ARCH; default those of "
-                   "this machine's devices]")
+                   "Targets, repeated or with commas [KILN_ARCH; default the devices here]")
       ->type_name("ARCH")
       ->allow_extra_args(false);
   add_cache_directory(*command, given);
   command
       ->add_option_function<int>(
-          "-j,--jobs", [arguments](int jobs) { arguments->given.jobs = static_cast<unsigned>(jobs); },
+          "-j,--jobs",
+          [arguments](int jobs) { arguments->given.jobs = static_cast<unsigned>(jobs); },
           "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
       ->type_name("N")
-      ->check(CLI::Range(0, kMostJobs));
+      ->check(CLI::Range(0, kMostJobs).description(""));
   command->add_flag("--dry-run", arguments->dry_run,
-                    "Compile and write nothing; show each key and whether it is in the cache");
+                    "Compile and write nothing; show which keys are in the cache");
   return {command, [arguments](Output& output) { return run(*arguments, output); }};
 }
 

@@ -28,13 +28,13 @@ std::string key_text(const cache::Digest& key) {
   return key == cache::Digest{} ? std::string() : key.hex();
 }
 
-nlohmann::json json_of(const KernelReport& kernel) {
-  nlohmann::json json = {{"kernel", kernel.kernel},
-                         {"key", key_text(kernel.key)},
-                         {"arch", kernel.architecture},
-                         {"origin", to_string(kernel.origin)},
-                         {"ms", milliseconds_of(kernel.time)},
-                         {"bytes", kernel.cubin_bytes}};
+Json json_of(const KernelReport& kernel) {
+  Json json = {{"kernel", kernel.kernel},
+               {"key", key_text(kernel.key)},
+               {"arch", kernel.architecture},
+               {"origin", to_string(kernel.origin)},
+               {"ms", milliseconds_of(kernel.time)},
+               {"bytes", kernel.cubin_bytes}};
   if (!kernel.status) {
     const auto failure = failure_of(kernel.status.error());
     json["error"] = {{"code", failure.code}, {"message", failure.message}};
@@ -45,7 +45,7 @@ nlohmann::json json_of(const KernelReport& kernel) {
 
 }  // namespace
 
-nlohmann::json PrewarmReport::head() const {
+Json PrewarmReport::head() const {
   return {{"model", manifest_.model},
           {"parameters", manifest_.parameters},
           {"cache_dir", cache_directory_.string()}};
@@ -60,7 +60,7 @@ void PrewarmReport::step(const KernelReport& kernel) const {
 }
 
 ExitCode PrewarmReport::finish(const WarmupReport& report) const {
-  auto kernels = nlohmann::json::array();
+  auto kernels = Json::array();
   for (const auto& kernel : report.kernels) kernels.push_back(json_of(kernel));
 
   // What is wrong with the machine is the same for all kernels: once is enough.
@@ -85,11 +85,11 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
     parameters += (parameters.empty() ? " (" : ", ") + name + " " + value;
   if (!parameters.empty()) parameters += ")";
   const double seconds = std::chrono::duration<double>(report.time).count();
-  output_.line(printable(manifest_.model + parameters) + ": " +
-               std::to_string(report.requested) + " kernels: " + std::to_string(report.hits) +
-               " hits, " + std::to_string(report.compiled) + " compiled, " +
-               std::to_string(report.waited) + " waited for, " + std::to_string(report.failed) +
-               " failed, in " + fixed(seconds, 2) + " s");
+  output_.line(printable(manifest_.model + parameters) + ": " + std::to_string(report.requested) +
+               " kernels: " + std::to_string(report.hits) + " hits, " +
+               std::to_string(report.compiled) + " compiled, " + std::to_string(report.waited) +
+               " waited for, " + std::to_string(report.failed) + " failed, in " +
+               fixed(seconds, 2) + " s");
   if (!report.toolchain.empty()) output_.line("toolchain: " + report.toolchain);
   output_.line("cache: " + cache_directory_.string());
 
@@ -111,7 +111,7 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
 }
 
 void PrewarmReport::planned(const std::vector<PlannedKernel>& planned) const {
-  auto kernels = nlohmann::json::array();
+  auto kernels = Json::array();
   for (const auto& kernel : planned) {
     const char* state = kernel.found.found ? "cached" : "missing";
     output_.line(padded(state, 8) + "  " + padded(kernel.architecture, 8) + "  " +

@@ -35,7 +35,7 @@ class PrewarmReport {
   void planned(const std::vector<PlannedKernel>& kernels) const;
 
  private:
-  nlohmann::json head() const;
+  Json head() const;
 
   const kernels::Manifest& manifest_;
   const std::filesystem::path cache_directory_;

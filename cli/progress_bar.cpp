@@ -20,8 +20,8 @@ std::string clock_text(milliseconds time) {
                   static_cast<long long>(seconds % 60));
   else
     std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld",
-                  static_cast<long long>(seconds / 3600),
-                  static_cast<long long>(seconds / 60 % 60), static_cast<long long>(seconds % 60));
+                  static_cast<long long>(seconds / 3600), static_cast<long long>(seconds / 60 % 60),
+                  static_cast<long long>(seconds % 60));
   return text.data();
 }
 
@@ -33,8 +33,8 @@ std::optional<milliseconds> time_left(const BarState& state) {
   const auto paid = slow != 0 ? slow : state.done;
   const auto left = state.requested - std::min(state.requested, state.done);
   // Rounded up to a second: "0:00" would say that it is done.
-  const auto time = state.elapsed * static_cast<milliseconds::rep>(left) /
-                    static_cast<milliseconds::rep>(paid);
+  const auto time =
+      state.elapsed * static_cast<milliseconds::rep>(left) / static_cast<milliseconds::rep>(paid);
   return left == 0 ? milliseconds{0} : std::chrono::ceil<std::chrono::seconds>(time);
 }
 
@@ -49,8 +49,8 @@ std::string bar_line(const BarState& state, unsigned columns) {
   line += std::to_string(state.done) + "/" + std::to_string(state.requested);
 
   const auto left = time_left(state);
-  std::string counts = std::to_string(state.hits) + " hits, " + std::to_string(state.compiled) +
-                       " compiled";
+  std::string counts =
+      std::to_string(state.hits) + " hits, " + std::to_string(state.compiled) + " compiled";
   if (state.failed != 0) counts += ", " + std::to_string(state.failed) + " failed";
   for (const auto& part : {"ETA " + (left ? clock_text(*left) : std::string("-:--")), counts})
     if (line.size() + 2 + part.size() <= room) line += "  " + part;
@@ -58,8 +58,8 @@ std::string bar_line(const BarState& state, unsigned columns) {
   constexpr std::size_t kLeastName = 8;
   if (!state.latest.empty() && line.size() + 2 + kLeastName <= room) {
     const auto rest = room - line.size() - 2;
-    line += "  " + (state.latest.size() <= rest ? state.latest
-                                                : state.latest.substr(0, rest - 3) + "...");
+    line += "  " +
+            (state.latest.size() <= rest ? state.latest : state.latest.substr(0, rest - 3) + "...");
   }
   return line.substr(0, room);
 }

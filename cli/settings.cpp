@@ -1,5 +1,6 @@
 #include "cli/settings.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -9,7 +10,7 @@
 namespace kiln::cli {
 namespace {
 
-// Appends the names in a list with commas between. False when one of them is empty.
+// Appends the names in a list with commas between, each once. False when one of them is empty.
 bool append_names(std::vector<std::string>& names, std::string_view list) {
   for (;;) {
     const auto comma = list.find(',');
@@ -17,7 +18,7 @@ bool append_names(std::vector<std::string>& names, std::string_view list) {
     const auto first = name.find_first_not_of(" \t");
     if (first == std::string_view::npos) return false;
     name = name.substr(first, name.find_last_not_of(" \t") - first + 1);
-    names.emplace_back(name);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
     if (comma == std::string_view::npos) return true;
     list.remove_prefix(comma + 1);
   }
@@ -65,8 +66,9 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
 Failure no_cache_directory() {
   return {.exit = ExitCode::environment,
           .code = "no_cache_directory",
-          .message = "there is no cache directory: none is named, and neither XDG_CACHE_HOME nor "
-                     "HOME says where the default one is; use --cache-dir DIR or KILN_CACHE_DIR"};
+          .message =
+              "there is no cache directory: none is named, and neither XDG_CACHE_HOME nor "
+              "HOME says where the default one is; use --cache-dir DIR or KILN_CACHE_DIR"};
 }
 
 std::variant<cache::Store, Failure> open_cache(const Given& given,
@@ -80,9 +82,9 @@ std::variant<cache::Store, Failure> open_cache(const Given& given,
   const auto status = std::filesystem::status(directory, failed);
   const bool absent = status.type() == std::filesystem::file_type::not_found;
   if (absent ? settings->cache_is_named : status.type() != std::filesystem::file_type::directory) {
-    const std::string why = absent                        ? "does not exist"
-                            : failed                      ? "cannot be read: " + failed.message()
-                                                          : "is not a directory";
+    const std::string why = absent   ? "does not exist"
+                            : failed ? "cannot be read: " + failed.message()
+                                     : "is not a directory";
     return Failure{.exit = ExitCode::environment,
                    .code = "no_cache_directory",
                    .message = "the cache directory " + directory.string() + " " + why};

@@ -40,7 +40,8 @@ inline std::string shown(const nlohmann::json& value) {
 template <class Enum>
 struct EnumNames;
 
-/// Stores `value` in `member`. Gives what is allowed when it does not fit, and nothing when it does.
+/// Stores `value` in `member`. Gives what is allowed when it does not fit, and nothing when it
+/// does.
 template <KeyScalar Member>
 std::string assign(Member& member, const nlohmann::json& value) {
   if constexpr (std::is_enum_v<Member>) {

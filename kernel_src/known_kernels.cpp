@@ -45,6 +45,8 @@ constexpr std::array kKnown = {
 
 }  // namespace
 
-std::span<const KnownKernel> known_kernels() { return kKnown; }
+std::span<const KnownKernel> known_kernels() {
+  return kKnown;
+}
 
 }  // namespace kiln::kernels

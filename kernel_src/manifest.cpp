@@ -57,9 +57,8 @@ Result<json> parse(std::string_view text, std::string_view file) {
   } catch (const json::parse_error& error) {
     // `byte` counts from 1 and is the last byte that was read.
     const auto offset = error.byte == 0 ? 0 : error.byte - 1;
-    return Error(ErrorCode::invalid_argument, std::string(file) + ": " +
-                                                  position_of(text, offset) + ": " +
-                                                  reason_of(error.what()));
+    return Error(ErrorCode::invalid_argument, std::string(file) + ": " + position_of(text, offset) +
+                                                  ": " + reason_of(error.what()));
   }
 }
 
@@ -166,9 +165,9 @@ class Reader {
       const auto choice =
           std::find(parameter.allowed.begin(), parameter.allowed.end(), given->second);
       if (choice == parameter.allowed.end())
-        return Error(ErrorCode::invalid_argument,
-                     file_ + ": the parameter " + name + " is \"" + given->second +
-                         "\", must be one of " + joined(parameter.allowed));
+        return Error(ErrorCode::invalid_argument, file_ + ": the parameter " + name + " is \"" +
+                                                      given->second + "\", must be one of " +
+                                                      joined(parameter.allowed));
       chosen = values[static_cast<std::size_t>(choice - parameter.allowed.begin())];
     } else if (!description.contains("default")) {
       return Error(ErrorCode::invalid_argument,
@@ -242,13 +241,13 @@ class Reader {
     if (value.contains("parameter")) {
       if (auto status = check_members(value, where, {"parameter"}); !status) return status.error();
       KILN_TRY(const auto* parameter, find_parameter(value["parameter"], where / "parameter"));
-      const auto& choices = document_["parameters"][value["parameter"].get<std::string>()]["values"];
+      const auto& choices =
+          document_["parameters"][value["parameter"].get<std::string>()]["values"];
       for (const auto& choice : choices)
         if (auto status = check(choice, where); !status) return status.error();
       return parameter->value;
     }
-    if (auto status = check_members(value, where, {"by", "values"}); !status)
-      return status.error();
+    if (auto status = check_members(value, where, {"by", "values"}); !status) return status.error();
     KILN_TRY(const auto* parameter, find_parameter(value["by"], where / "by"));
     if (auto status = check_members(value["values"], where / "values", parameter->allowed); !status)
       return status.error();
@@ -290,11 +289,9 @@ Result<Manifest> read_manifest_file(const std::filesystem::path& file,
   };
   // A pipe or a device could block, and has no size.
   std::error_code failed;
-  if (const auto status = std::filesystem::status(file, failed);
-      !std::filesystem::is_regular_file(status))
-    return unreadable(std::filesystem::exists(status) ? "it is not a file"
-                      : failed                        ? failed.message()
-                                                      : "there is no such file");
+  const auto status = std::filesystem::status(file, failed);
+  if (!std::filesystem::exists(status)) return unreadable(failed.message());
+  if (!std::filesystem::is_regular_file(status)) return unreadable("it is not a file");
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return unreadable("it cannot be opened");
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
@@ -315,8 +312,8 @@ Result<Manifest> model_manifest(std::string_view model, const ManifestParameters
   for (const auto& manifest : embedded_manifests())
     if (std::filesystem::path(manifest.name).stem() == model)
       return read_manifest(manifest.text, model, given);
-  return Error(ErrorCode::invalid_argument, "there is no model \"" + std::string(model) +
-                                                "\"; known: " + joined(model_names()));
+  return Error(ErrorCode::invalid_argument,
+               "there is no model \"" + std::string(model) + "\"; known: " + joined(model_names()));
 }
 
 }  // namespace kiln::kernels

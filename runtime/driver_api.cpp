@@ -37,7 +37,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   if (find == nullptr) return no_driver("libcuda.so.1 is older than CUDA 12, which Kiln needs");
 
   auto api = std::make_shared<DriverApi>();
-  const auto entry = [&](const char* name, int version, bool needed, auto& function) -> Status {
+  const auto entry = [&](const char* name, int version, auto& function) -> Status {
     void* address = nullptr;
     CUdriverProcAddressQueryResult found{};
     const auto result =
@@ -48,14 +48,10 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
     // The toolkit's stub library answers every call with this.
     if (result == CUDA_ERROR_STUB_LIBRARY)
       return no_driver("libcuda.so.1 is the CUDA toolkit's stub, not a driver");
-    if (!needed) return {};
     return no_driver(std::string("it lacks ") + name + " of CUDA " + version_text(version));
   };
-#define KILN_FUNCTION(name, version)                                                           \
-  if (auto status = entry(#name, version, std::string_view(#name) != "cuKernelGetParamInfo", \
-                          api->name);                                                        \
-      !status)                                                                               \
-    return status.error();
+#define KILN_FUNCTION(name, version) \
+  if (auto status = entry(#name, version, api->name); !status) return status.error();
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 

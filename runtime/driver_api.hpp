@@ -22,6 +22,7 @@ namespace kiln {
   KILN_FUNCTION(cuDeviceGet, 2000)            \
   KILN_FUNCTION(cuDeviceGetCount, 2000)       \
   KILN_FUNCTION(cuDeviceGetAttribute, 2000)   \
+  KILN_FUNCTION(cuCtxGetCurrent, 4000)        \
   KILN_FUNCTION(cuCtxGetDevice, 2000)         \
   KILN_FUNCTION(cuLibraryLoadData, 12000)     \
   KILN_FUNCTION(cuLibraryUnload, 12000)       \
@@ -29,7 +30,6 @@ namespace kiln {
   KILN_FUNCTION(cuKernelGetFunction, 12000)   \
   KILN_FUNCTION(cuKernelGetAttribute, 12000)  \
   KILN_FUNCTION(cuKernelSetAttribute, 12000)  \
-  KILN_FUNCTION(cuKernelGetParamInfo, 12040)  \
   KILN_FUNCTION(cuLaunchKernelEx, 11060)
 
 struct DriverApi {
@@ -47,6 +47,18 @@ struct DriverApi {
   /// An error for a failed call; allocates nothing.
   Error failed(const char* call, CUresult result) const noexcept {
     return Error::from_driver(call, static_cast<int>(result), name_of(result));
+  }
+  /// The device of this thread's context; -1 when none is current.
+  Result<int> current_device() const noexcept {
+    CUcontext context = nullptr;
+    if (const auto result = cuCtxGetCurrent(&context); result != CUDA_SUCCESS)
+      return failed("cuCtxGetCurrent", result);
+    if (context == nullptr) return -1;
+    CUdevice device = -1;
+    if (const auto result = cuCtxGetDevice(&device); result != CUDA_SUCCESS)
+      return failed("cuCtxGetDevice", result);
+    // The driver's device handles are its ordinals.
+    return device;
   }
   /// The CUDA version that the driver supports, such as 13000; 0 when it will not say.
   int version() const noexcept;

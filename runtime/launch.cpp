@@ -80,16 +80,15 @@ Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape) {
 }
 
 Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments) {
-  const auto* parameters = kernel.parameters();
-  if (parameters == nullptr) return {};
-  if (arguments.size() != parameters->size())
+  const auto& parameters = kernel.library().parameters();
+  if (arguments.size() != parameters.size())
     return bad(kernel, std::to_string(arguments.size()) + " arguments given, the kernel has " +
-                           std::to_string(parameters->size()) + " parameters");
+                           std::to_string(parameters.size()) + " parameters");
   for (std::size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].bytes != (*parameters)[i].bytes)
+    if (arguments[i].bytes != parameters[i].bytes)
       return bad(kernel, "argument " + std::to_string(i) + " has " +
                              std::to_string(arguments[i].bytes) + " bytes, the parameter has " +
-                             std::to_string((*parameters)[i].bytes));
+                             std::to_string(parameters[i].bytes));
   return {};
 }
 

@@ -48,6 +48,9 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
     image.cubin = copy->data();
     image.owner = copy;
   }
+  KILN_TRY(const auto info, inspect_cubin({image.cubin, image.cubin_bytes}));
+  for (const auto& kernel : info.kernels)
+    if (kernel.symbol == facts.symbol) library->parameters_ = kernel.parameters;
   const auto result = api.cuLibraryLoadData(&library->library_, library->artifact_.cubin, nullptr,
                                             nullptr, 0, nullptr, nullptr, 0);
   if (result != CUDA_SUCCESS) {
@@ -113,21 +116,12 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
 
   // With lazy loading the module reaches a context at its first launch; asking for the function
   // brings that forward to now. Without a current context of this device there is nothing to load.
-  CUdevice current = -1;
-  if (api.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device) {
+  if (const auto current = api.current_device(); current && *current == ordinal) {
     CUfunction function = nullptr;
     if (const auto result = api.cuKernelGetFunction(&function, kernel); result != CUDA_SUCCESS)
       return api.failed("cuKernelGetFunction", result);
   }
 
-  if (api.cuKernelGetParamInfo != nullptr) {
-    loaded->parameters_known_ = true;
-    Parameter parameter;
-    for (std::size_t index = 0; api.cuKernelGetParamInfo(kernel, index, &parameter.offset,
-                                                         &parameter.bytes) == CUDA_SUCCESS;
-         ++index)
-      loaded->parameters_.push_back(parameter);
-  }
   return std::shared_ptr<const LoadedKernel>(loaded);
 }
 

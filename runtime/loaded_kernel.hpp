@@ -11,6 +11,7 @@
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/log.hpp"
+#include "runtime/cubin.hpp"
 #include "runtime/driver_api.hpp"
 
 namespace kiln {
@@ -28,6 +29,8 @@ class Library {
   const DriverApi& driver() const noexcept { return *driver_; }
   const Artifact& artifact() const noexcept { return artifact_; }
   CUkernel kernel() const noexcept { return kernel_; }
+  /// As the cubin states them.
+  const std::vector<KernelParameter>& parameters() const noexcept { return parameters_; }
   unsigned generation() const noexcept { return generation_; }
 
  private:
@@ -39,15 +42,12 @@ class Library {
   unsigned generation_ = 0;
   CUlibrary library_ = nullptr;
   CUkernel kernel_ = nullptr;
+  std::vector<KernelParameter> parameters_;
 };
 
 /// A library's kernel with its attributes set on one device.
 class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
  public:
-  struct Parameter {
-    std::size_t offset = 0;
-    std::size_t bytes = 0;
-  };
   struct Limits {
     unsigned threads_per_block = 0;
     unsigned static_shared_bytes = 0;
@@ -63,10 +63,6 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }
   const Limits& limits() const noexcept { return limits_; }
-  /// Null when the driver is too old to say.
-  const std::vector<Parameter>* parameters() const noexcept {
-    return parameters_known_ ? &parameters_ : nullptr;
-  }
   Kernel handle() const { return Kernel(shared_from_this()); }
 
  private:
@@ -76,8 +72,6 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   std::shared_ptr<const Library> library_;
   int ordinal_ = 0;
   Limits limits_{};
-  bool parameters_known_ = false;
-  std::vector<Parameter> parameters_;
 };
 
 }  // namespace kiln

@@ -149,14 +149,11 @@ Result<Kernel> Runtime::get(KernelId id) {
   }
   if (state_->generation != fork_generation()) [[unlikely]]
     return forked();
-  CUdevice device = 0;
-  if (const auto result = api->cuCtxGetDevice(&device); result != CUDA_SUCCESS) [[unlikely]] {
-    if (result != CUDA_ERROR_INVALID_CONTEXT) return api->failed("cuCtxGetDevice", result);
+  KILN_TRY(const auto device, api->current_device());
+  if (device < 0) [[unlikely]]
     return Error(ErrorCode::no_device,
                  "no CUDA context is current on this thread: call cudaSetDevice, or make one "
                  "current with cuCtxSetCurrent, before Runtime::get");
-  }
-  // The driver's device handles are its ordinals.
   return get(id, device);
 }
 

@@ -5,7 +5,9 @@
 
 namespace kiln {
 
-std::string_view version() noexcept { return KILN_VERSION; }
+std::string_view version() noexcept {
+  return KILN_VERSION;
+}
 
 Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
                                      const EnvironmentReader& environment) {

@@ -195,14 +195,14 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
 
   // Named architectures mean a prewarm. Otherwise load as well, so that nothing is left for the
   // first launch, on the device whose context is current; other devices load at their first get().
-  CUdevice device = -1;
-  if (options.architectures.empty() &&
-      state.open_driver()->cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-    KILN_TRY(const auto info, this->device(device));
+  const auto current = options.architectures.empty() ? state.open_driver()->current_device()
+                                                     : Result<int>(-1);
+  if (current && *current >= 0) {
+    KILN_TRY(const auto info, device(*current));
     for (std::size_t i = 0; i < report.kernels.size(); ++i) {
       auto& kernel = report.kernels[i];
       if (!kernel.status || kernel.architecture != info.architecture) continue;
-      auto loaded = get({static_cast<std::uint32_t>(i / distinct.size())}, device);
+      auto loaded = get({static_cast<std::uint32_t>(i / distinct.size())}, *current);
       if (loaded) continue;
       kernel.status = loaded.error();
       kernel.origin = Origin::failed;

@@ -142,7 +142,7 @@ void get_rows(Runtime& runtime) {
            for (int i = 0; i < 1000; ++i)
              if (!runtime.get(id)) fail("get");
          }}};
-    bench::run_rounds(arms, 201, 1);
+    bench::run_rounds(arms, 10001, 1);
     bench::print(std::string(title) + " (a row is 1000 calls: read us as ns)", arms);
   };
   measure("memory hit, nothing else going on");

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cache/store_with_calls.hpp"
@@ -219,6 +221,22 @@ TEST(Lock, KeepsWorkingWhenTheDirectoryIsDeletedUnderneath) {
             static_cast<int>(LockOutcome::busy));
   std::filesystem::remove_all(root);
   EXPECT_EQ(store.try_lock(kOther).outcome, LockOutcome::held);
+}
+
+std::string lock_to_delete;
+
+TEST(Lock, IsTakenOnTheFileThatOthersWillOpen) {
+  const TemporaryDirectory directory;
+  SystemCalls calls = kRealCalls;
+  calls.set_lock = [](int fd, const struct flock* lock) {
+    std::filesystem::remove(std::exchange(lock_to_delete, "/nowhere"));
+    return kRealCalls.set_lock(fd, lock);
+  };
+  Store store = *StoreWithCalls::open({.directory = directory.path()}, calls);
+  lock_to_delete = directory / "v1/lock";
+  const LockAttempt attempt = store.try_lock(kName);
+  ASSERT_EQ(attempt.outcome, LockOutcome::held);
+  EXPECT_EQ(open_store(directory.path()).try_lock(kName).outcome, LockOutcome::busy);
 }
 
 // A table of calls that fails to lock with `lock_error`.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -221,6 +222,25 @@ TEST(Store, TreatsADamagedEntryAsAbsentWarnsOnceAndReplacesIt) {
   }
 }
 
+TEST(Store, NamesWhatStandsInThePlaceOfAnEntry) {
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const fs::path path = path_of(f.root, kKey);
+  const auto damage = [&] { return f.store.find(digest_of(kKey), kKey).damage; };
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_EQ(damage(), "is a directory");
+  fs::remove(path);
+  ::mkfifo(path.c_str(), 0666);
+  EXPECT_EQ(damage(), "is a pipe");
+  fs::remove(path);
+  fs::create_symlink("nowhere", path);
+  EXPECT_EQ(damage(), "is a symbolic link");
+  fs::remove(path);
+  if (::mknod(path.c_str(), S_IFCHR | 0666, makedev(1, 5)) != 0) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(damage(), "is a device");
+}
+
 TEST(Store, NoticesSwappedEntries) {
   Fixture f;
   ASSERT_TRUE(publish(f.store, "k=1").ok());
@@ -291,8 +311,8 @@ TEST(Store, FollowsALinkAtItsRootAndNoneBelow) {
   fs::create_symlink("real", f.root);
   ASSERT_TRUE(publish(f.store, kKey).ok());
   EXPECT_TRUE(finds(f.store, kKey));
-  fs::rename(f.directory / "real/v1", f.directory / "elsewhere");
-  fs::create_symlink(f.directory / "elsewhere", f.directory / "real/v1");
+  fs::rename(f.directory / "real/v1", f.directory / "real/other");
+  fs::create_symlink("other", f.directory / "real/v1");
   EXPECT_FALSE(f.store.find(digest_of(kKey), kKey).entry);
   EXPECT_EQ(publish(f.store, "k=2").code(), ErrorCode::io_failed);
 }
@@ -466,6 +486,8 @@ TEST(Store, SweepsOldTemporariesOfTheShardThatItWrites) {
   write_file(shard / ".tmp-00000000000000bb", "new");
   fs::last_write_time(shard / ".tmp-00000000000000aa",
                       fs::file_time_type::clock::now() - std::chrono::hours(2));
+  fs::last_write_time(shard / ".tmp-00000000000000bb",
+                      fs::file_time_type::clock::now() - std::chrono::minutes(50));
   fs::remove(path_of(f.root, kKey));
   Store fresh = f.reopened();
   ASSERT_TRUE(publish(fresh, kKey).ok());

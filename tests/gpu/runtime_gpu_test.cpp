@@ -2,6 +2,9 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -183,7 +186,8 @@ TEST_F(RuntimeGpu, EveryLegalSizeOfDynamicSharedMemoryLaunchesAndNoOther) {
         shared, {.block_threads = {256}, .shared_bytes = bytes}, out.address(), words);
     ASSERT_TRUE(launch) << message_of(launch);
     ASSERT_TRUE(launch->launch(nullptr)) << bytes;
-    EXPECT_EQ(out.download<int>().front(), 255 + words * (words - 1) / 2) << bytes;
+    const auto sum = 255 + std::int64_t{words} * (words - 1) / 2;
+    EXPECT_EQ(out.download<int>().front(), sum) << bytes;
   }
   const auto refused = runtime_->launches().prepare(
       shared, {.block_threads = {256}, .shared_bytes = most + 1}, out.address(), 0);
@@ -243,6 +247,35 @@ TEST_F(RuntimeGpu, KernelsAndDescriptorsOutliveTheirRuntime) {
   runtime_.reset();
   ASSERT_TRUE(launch->launch(nullptr));
   EXPECT_EQ(dy.download<float>(), (std::vector<float>{8, 9}));
+}
+
+// T19: KILN_TEST_CARRIED_CACHE names a cache that tests/support/worker filled for sm_90a on a machine
+// without a GPU, best with an NVRTC newer than this machine's driver.
+TEST_F(RuntimeGpu, ACacheFilledElsewhereByANewerCompilerServesHere) {
+  const char* carried = std::getenv("KILN_TEST_CARRIED_CACHE");
+  if (carried == nullptr) GTEST_SKIP() << "KILN_TEST_CARRIED_CACHE names no cache";
+  auto elsewhere =
+      Runtime::open({.cache_directory = carried, .nvrtc = directory_.path() / "absent"});
+  ASSERT_TRUE(elsewhere && elsewhere->add_source("scale.cu", kScaleSource));
+  const auto id = elsewhere->add(scale_spec(1));
+  ASSERT_TRUE(id) << message_of(id);
+  const auto scale = elsewhere->get(*id);
+  if (!scale) {
+    // The driver may be too old for it; then both versions are named.
+    EXPECT_EQ(scale.error().code(), ErrorCode::unsupported) << message_of(scale);
+    EXPECT_NE(message_of(scale).find("the driver supports CUDA"), std::string::npos);
+    return;
+  }
+  std::printf("loaded code of %s\n", scale->facts().toolchain.c_str());
+  const std::vector<float> x = {1, 2, 3};
+  auto dx = driver_->upload(x);
+  auto dy = driver_->buffer(x.size() * sizeof(float));
+  auto launch = elsewhere->launches().prepare(*scale, {.block_threads = {32}}, dx.address(),
+                                              dy.address(), 2.0f, 3);
+  ASSERT_TRUE(launch && launch->launch(nullptr));
+  EXPECT_EQ(dy.download<float>(), (std::vector<float>{3, 5, 7}));
+  EXPECT_EQ(elsewhere->counters().compiles, 0u);
+  EXPECT_EQ(elsewhere->counters().disk_hits, 1u);
 }
 
 }  // namespace

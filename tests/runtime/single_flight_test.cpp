@@ -3,7 +3,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <map>
+#include <set>
+#include <thread>
 
 #include "support/process.hpp"
 #include "support/requires_nvrtc.hpp"
@@ -12,23 +16,53 @@
 namespace kiln::test {
 namespace {
 
+// The workers find NVRTC as this process does.
+std::map<std::string, std::string> this_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
 struct Herd {
   int compiles = 0;
   int errors = 0;
   std::set<std::string> keys{};
 };
 
+std::size_t count_files(const std::filesystem::path& directory) {
+  std::size_t count = 0;
+  std::error_code failure;
+  for (std::filesystem::recursive_directory_iterator at(directory, failure), end;
+       !failure && at != end; at.increment(failure))
+    count += at->is_regular_file(failure);
+  return count;
+}
+
+std::vector<std::string> worker(const std::filesystem::path& cache, int kernels, int threads,
+                                std::chrono::milliseconds start) {
+  return {KILN_WORKER_PATH, cache.string(), std::to_string(kernels), std::to_string(threads),
+          std::to_string(start.count())};
+}
+
 // Starts `processes` workers on one cache, lets them go at once, and adds up what they say.
 Herd run_herd(const std::filesystem::path& cache, int processes, int threads, int kernels) {
-  std::vector<Process> workers;
-  for (int i = 0; i < processes; ++i)
-    workers.push_back(Process::start(
-        {KILN_WORKER_PATH, cache.string(), std::to_string(kernels), std::to_string(threads)}));
-  for (auto& worker : workers) EXPECT_EQ(worker.read_line(), "ready");
-  for (auto& worker : workers) worker.write("go\n");
+  const auto start = std::chrono::duration_cast<std::chrono::milliseconds>(
+                         std::chrono::steady_clock::now().time_since_epoch()) +
+                     std::chrono::milliseconds(100);
+  std::vector<ProcessResult> results(static_cast<std::size_t>(processes));
+  std::vector<std::thread> runners;
+  for (auto& result : results)
+    runners.emplace_back([&] {
+      result = run_process({.arguments = worker(cache, kernels, threads, start),
+                            .environment = this_environment()});
+    });
+  for (auto& runner : runners) runner.join();
   Herd herd;
-  for (auto& worker : workers) {
-    const auto finished = worker.finish();
+  for (const auto& finished : results) {
     EXPECT_EQ(finished.exit_code, 0) << finished.out << finished.err;
     const auto json = nlohmann::json::parse(finished.out, nullptr, false);
     if (!json.is_object()) {
@@ -58,14 +92,20 @@ TEST(SingleFlight, AKilledHolderHoldsNobodyUp) {
   KILN_REQUIRES_NVRTC();
   const TemporaryDirectory directory;
   const auto cache = directory.path() / "cache";
-  auto victim = Process::start({KILN_WORKER_PATH, cache.string(), "20", "1"});
-  EXPECT_EQ(victim.read_line(), "ready");
-  victim.write("go\n");
+  const pid_t victim = start_child([&] {
+    auto arguments = worker(cache, 20, 1, {});
+    std::vector<char*> pointers;
+    for (auto& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    ::execv(pointers[0], pointers.data());
+    return 127;
+  });
   // In the middle of its compiles: it has published something and is not done.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (count_files(cache / "v1" / "e") < 3 && std::chrono::steady_clock::now() < deadline)
     ::usleep(1000);
-  victim.kill(SIGKILL);
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(wait_for(victim), 128 + SIGKILL);
   const auto started = std::chrono::steady_clock::now();
   const auto herd = run_herd(cache, 1, 4, 20);
   EXPECT_EQ(herd.errors, 0);

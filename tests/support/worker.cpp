@@ -1,15 +1,15 @@
 // A process for tests: opens a Runtime, asks for kernels from several threads, and prints what
 // happened as one JSON object.
 //
-//   worker CACHE_DIR KERNELS THREADS [NVRTC]
+//   worker CACHE_DIR KERNELS THREADS START [NVRTC]
 //
-// Every thread asks for every kernel, in the same order, so that all meet at each key.
-#include <fcntl.h>
-#include <unistd.h>
-
+// START is the reading of the monotonic clock, in milliseconds, to begin at, so that several
+// workers begin together; 0 is at once. Every thread asks for every kernel, in the same order, so that all meet at each key.
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -30,10 +30,10 @@ bool nvrtc_is_mapped() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return 2;
+  if (argc < 5) return 2;
   kiln::RuntimeOptions options;
   options.cache_directory = argv[1];
-  if (argc > 4) options.nvrtc = argv[4];
+  if (argc > 5) options.nvrtc = argv[5];
   std::mutex log_mutex;
   auto warnings = nlohmann::json::array();
   options.log = [&](kiln::LogLevel level, std::string_view message) {
@@ -49,10 +49,8 @@ int main(int argc, char** argv) {
     ids.push_back(*id);
   }
 
-  // A line from the parent starts everybody at once.
-  std::cout << "ready" << std::endl;
-  std::string line;
-  std::getline(std::cin, line);
+  std::this_thread::sleep_until(std::chrono::steady_clock::time_point(
+      std::chrono::milliseconds(std::atoll(argv[4]))));
 
   auto errors = nlohmann::json::array();
   auto keys = nlohmann::json::array();

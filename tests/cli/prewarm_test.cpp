@@ -1,0 +1,211 @@
+// kiln prewarm, with the real compiler and no device.
+#include "cli_fixture.hpp"
+
+namespace kiln::test {
+namespace {
+
+constexpr unsigned kNobody = 65534;
+
+class Prewarm : public CliTest {
+ protected:
+  void SetUp() override { KILN_REQUIRES_NVRTC(); }
+};
+
+TEST_F(Prewarm, ASecondRunHitsEverythingAndDoesNotLoadNvrtc) {
+  const auto cold = report_of(prewarm({"--json"}));
+  EXPECT_EQ(cold["compiled"], 3);
+  EXPECT_EQ(cold["nvrtc_loaded"], true);
+  EXPECT_EQ(cold["cache_dir"], cache().string());
+  for (const auto& kernel : cold["kernels"]) {
+    EXPECT_EQ(kernel["kernel"], "dsv41_kv_insert");
+    EXPECT_EQ(kernel["arch"], "sm_90a");
+    EXPECT_EQ(kernel["origin"], "compiled");
+    EXPECT_EQ(kernel["key"].get<std::string>().size(), 32u);
+    EXPECT_GT(kernel["bytes"].get<std::size_t>(), 0u);
+    EXPECT_GT(kernel["ms"].get<double>(), 0);
+    EXPECT_FALSE(kernel.contains("error"));
+  }
+  const auto warm = report_of(prewarm({"--json"}));
+  EXPECT_EQ(warm["hits"], 3);
+  EXPECT_EQ(warm["nvrtc_loaded"], false);
+  EXPECT_EQ(warm["toolchain"], cold["toolchain"]);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(warm["kernels"][i]["key"], cold["kernels"][i]["key"]);
+}
+
+TEST_F(Prewarm, WithoutNvrtcAWarmRunSucceedsAndAColdOneSaysWhatWasTried) {
+  ASSERT_EQ(prewarm().exit_code, 0);
+  environment_["KILN_NVRTC"] = "/no/such/nvrtc";
+  const auto warm = prewarm({"--json"});
+  EXPECT_EQ(warm.exit_code, 0) << warm.err;
+  EXPECT_EQ(report_of(warm)["hits"], 3);
+  EXPECT_EQ(report_of(warm)["nvrtc_loaded"], false);
+
+  for (const auto* empty : {"other", "more"}) {
+    auto cold = kiln(prewarm_arguments(directory_ / empty, {"--json"}));
+    EXPECT_EQ(cold.exit_code, 3);
+    EXPECT_EQ(report_of(cold)["failed"], 3);
+    EXPECT_NE(cold.err.find("/no/such/nvrtc"), std::string::npos) << cold.err;
+  }
+  // A hole in a warm cache is the same.
+  std::filesystem::remove(entries().front());
+  const auto hole = prewarm({"--json"});
+  EXPECT_EQ(hole.exit_code, 3);
+  EXPECT_EQ(report_of(hole)["failed"], 1);
+  EXPECT_EQ(report_of(hole)["hits"], 2);
+}
+
+TEST_F(Prewarm, PipedOutputIsOneLineAKernelWithoutEscapeCodes) {
+  const auto result = prewarm();
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ((result.out + result.err).find('\x1b'), std::string::npos);
+  EXPECT_EQ((result.out + result.err).find('\r'), std::string::npos);
+  std::size_t lines = 0;
+  for (auto at = result.out.find("compiled  sm_90a"); at != std::string::npos;
+       at = result.out.find("compiled  sm_90a", at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 3u) << result.out;
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(Prewarm, ATerminalShowsABarThatFitsAndClearsItself) {
+  for (const unsigned columns : {100u, 40u, 12u}) {
+    std::filesystem::remove_all(cache());
+    auto wish = request(prewarm_arguments(cache()));
+    wish.terminal = Terminal::both;
+    wish.columns = columns;
+    const auto result = run_process(wish);
+    ASSERT_EQ(result.exit_code, 0) << result.out;
+    const auto start = result.out.find('\r');
+    ASSERT_NE(start, std::string::npos) << result.out;
+    const auto end = result.out.find("\x1b[K", start);
+    ASSERT_NE(end, std::string::npos) << result.out;
+    const auto bar = result.out.substr(start + 1, end - start - 1);
+    EXPECT_NE(bar.find("0/3"), std::string::npos) << bar;
+    EXPECT_LT(bar.size(), columns) << bar;
+    EXPECT_EQ(bar.find('[') != std::string::npos, columns >= 40) << bar;
+    // The last thing that happens to the line is that it goes, before the result is written.
+    const auto cleared = result.out.rfind("\r\x1b[K");
+    ASSERT_NE(cleared, std::string::npos);
+    EXPECT_GT(result.out.find("deepseek-v4.1-flash", cleared), cleared);
+  }
+}
+
+TEST_F(Prewarm, ADumbTerminalAndJsonGetNoBar) {
+  auto wish = request(prewarm_arguments(cache(), {"--json"}));
+  wish.terminal = Terminal::standard_error;
+  const auto json = run_process(wish);
+  EXPECT_EQ(json.err, "");
+  EXPECT_EQ(report_of(json)["requested"], 3);
+  wish = request(prewarm_arguments(cache()));
+  wish.terminal = Terminal::standard_error;
+  wish.environment["TERM"] = "dumb";
+  EXPECT_EQ(run_process(wish).err, "");
+}
+
+TEST_F(Prewarm, OptionsGoBeforeTheEnvironment) {
+  environment_["KILN_CACHE_DIR"] = (directory_ / "from environment").string();
+  environment_["KILN_ARCH"] = "sm_100a,sm_90a";
+  const std::vector<std::string> bare = {"prewarm", "--model", "deepseek-v4.1-flash", "--json"};
+  const auto from_environment = report_of(kiln(bare));
+  EXPECT_EQ(from_environment["cache_dir"], environment_["KILN_CACHE_DIR"]);
+  EXPECT_EQ(from_environment["requested"], 6);
+  EXPECT_EQ(from_environment["kernels"][0]["arch"], "sm_100a");
+
+  const auto from_options = report_of(prewarm({"--json"}));
+  EXPECT_EQ(from_options["cache_dir"], cache().string());
+  EXPECT_EQ(from_options["requested"], 3);
+
+  environment_.erase("KILN_CACHE_DIR");
+  EXPECT_EQ(report_of(kiln(bare))["cache_dir"], (home() / ".cache/kiln").string());
+}
+
+TEST_F(Prewarm, ArchitecturesAreRepeatedOrListedAndCountOnce) {
+  const auto report =
+      report_of(prewarm({"--json", "--arch", "sm_100a,sm_90a", "--arch", "sm_90a"}));
+  EXPECT_EQ(report["requested"], 6);
+}
+
+TEST_F(Prewarm, OddDirectoryNamesWorkByOptionAndByEnvironment) {
+  const auto odd = directory_ / "a b;c%20d \xc3\xa9,e";
+  const auto cold = report_of(kiln(prewarm_arguments(odd, {"--json"})));
+  EXPECT_EQ(cold["not_stored"], 0);
+  EXPECT_TRUE(std::filesystem::is_directory(odd / "v1/e"));
+  environment_["KILN_CACHE_DIR"] = odd.string();
+  const auto listed = object_of(kiln({"cache", "ls", "--json"}));
+  EXPECT_EQ(listed["cache_dir"], odd.string());
+  EXPECT_EQ(listed["entries"].size(), 3u);
+}
+
+TEST_F(Prewarm, ADryRunWritesNothingAndNamesTheKeysThatARunWouldMake) {
+  const auto cold = object_of(prewarm({"--json", "--dry-run"}));
+  EXPECT_EQ(cold["missing"], 3);
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+  const auto real = report_of(prewarm({"--json"}));
+  const auto warm = prewarm({"--json", "--dry-run"});
+  EXPECT_EQ(warm.exit_code, 0);
+  EXPECT_EQ(object_of(warm)["cached"], 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(cold["kernels"][i]["key"], real["kernels"][i]["key"]);
+    EXPECT_EQ(cold["kernels"][i]["cached"], false);
+  }
+}
+
+TEST_F(Prewarm, WhatCannotBeStoredIsCompiledCountedAndExits1) {
+  if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
+  std::filesystem::create_directories(cache());  // root's alone to write
+  auto wish = request(prewarm_arguments(cache(), {"--json"}));
+  wish.user = kNobody;
+  if (run_process({.arguments = {KILN_CLI_PATH, "--help"}, .user = kNobody}).exit_code == 127)
+    GTEST_SKIP() << "another user cannot reach " << KILN_CLI_PATH;
+  const auto json = run_process(wish);
+  EXPECT_EQ(json.exit_code, 1) << json.err;
+  const auto report = report_of(json);
+  EXPECT_EQ(report["compiled"], 3);
+  EXPECT_EQ(report["not_stored"], 3);
+  wish = request(prewarm_arguments(cache()));
+  wish.user = kNobody;
+  const auto text = run_process(wish);
+  EXPECT_NE(text.err.find("3 of 3 compiled kernels could not be stored"), std::string::npos)
+      << text.err;
+}
+
+TEST_F(Prewarm, AFailedCompileShowsTheMessageThenTheWholeLog) {
+  // A kernel that does not compile, by way of the source directory.
+  const auto source = directory_ / "tree/kernel_src/dsv41_kv_insert/kernel.cu";
+  std::filesystem::create_directories(source.parent_path());
+  std::string text = "#include \"jit/key.cuh\"\nextern \"C\" __global__ void entry() {\n";
+  for (int i = 0; i < 300; ++i) text += "  int unused_" + std::to_string(i) + ";\n";
+  write_file(source, text + "  int x = the_fatal_name;\n}\n");
+  environment_["KILN_SOURCE_DIR"] = (directory_ / "tree").string();
+  const auto result = prewarm({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto report = report_of(result);
+  EXPECT_EQ(report["failed"], 3);
+  const auto& error = report["kernels"][0]["error"];
+  EXPECT_EQ(error["code"], "compile_failed");
+  EXPECT_NE(error["message"].get<std::string>().find("the_fatal_name"), std::string::npos)
+      << error["message"];
+  EXPECT_NE(error["detail"].get<std::string>().find("unused_299"), std::string::npos);
+  EXPECT_EQ(result.err.rfind("kiln: ", 0), 0u) << result.err.substr(0, 400);
+  EXPECT_NE(result.err.find("unused_299"), std::string::npos);
+  EXPECT_LT(result.err.find("the_fatal_name"), result.err.find("unused_0"));
+}
+
+TEST_F(Prewarm, AUserManifestNamesWhatIsCompiled) {
+  write_file(directory_ / "m.json", R"({
+    "schema": 1, "model": "mine",
+    "kernels": [{"kernel": "dsv41_kv_insert",
+                 "key": {"heads": 0, "record": "fp8", "page_slots": 64, "ratio": 1}}]})");
+  const auto manifest = (directory_ / "m.json").string();
+  const auto report = report_of(kiln({"prewarm", "--manifest", manifest, "--arch", "sm_90a",
+                                      "--cache-dir", cache().string(), "--json"}));
+  EXPECT_EQ(report["model"], "mine");
+  EXPECT_EQ(report["compiled"], 1);
+  const auto wrong = kiln({"prewarm", "--manifest", manifest, "--tp", "4", "--arch", "sm_90a"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.err.find("no parameter tp"), std::string::npos) << wrong.err;
+}
+
+}  // namespace
+}  // namespace kiln::test

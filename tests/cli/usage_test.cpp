@@ -1,0 +1,142 @@
+// The command line itself: exit codes, help, versions, the form of errors.
+#include <string_view>
+
+#include "cli_fixture.hpp"
+
+namespace kiln::test {
+namespace {
+
+class Usage : public CliTest {};
+
+const std::string kModel = "deepseek-v4.1-flash";
+
+TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string_view said;
+  } faults[] = {
+      {{}, "subcommand"},
+      {{"frobnicate"}, "kiln --help"},
+      {{"cache"}, "subcommand"},
+      {{"cache", "frobnicate"}, "kiln --help"},
+      {{"prewarm"}, "--model"},
+      {{"prewarm", "--model"}, "--model"},
+      {{"prewarm", "--frobnicate"}, "--frobnicate"},
+      {{"prewarm", "--model", "gpt-5", "--arch", "sm_90a"}, kModel},
+      {{"prewarm", "--model", kModel, "--manifest", "x.json"}, "--manifest"},
+      {{"prewarm", "--manifest", "/no/such.json", "--arch", "sm_90a"}, "/no/such.json"},
+      {{"prewarm", "--manifest", "/", "--arch", "sm_90a"}, "not a file"},
+      {{"prewarm", "--model", kModel, "--tp", "3", "--arch", "sm_90a"}, "1, 2, 4, 8"},
+      {{"prewarm", "--model", kModel, "--kv", "fp7", "--arch", "sm_90a"}, "fp8, nvfp4"},
+      {{"prewarm", "--model", kModel, "--arch", "90"}, "90"},
+      {{"prewarm", "--model", kModel, "--arch", "compute_90"}, "sm_90"},
+      {{"prewarm", "--model", kModel, "--arch", "sm_90a,,sm_100a"}, "empty"},
+      {{"prewarm", "--model", kModel, "--arch", ""}, "empty"},
+      {{"prewarm", "--model", kModel, "--arch", "90", "--dry-run"}, "90"},
+      {{"prewarm", "--model", kModel, "--arch", "sm_90a", "-j", "many"}, "--jobs"},
+      {{"prewarm", "--model", kModel, "--arch", "sm_90a", "-j", "-1"}, "--jobs"},
+      {{"prewarm", "--model", kModel, "--arch", "sm_90a", "--cache-dir", ""}, "--cache-dir"},
+      {{"prewarm", "--model", kModel, "--arch", "sm_90a", "stray"}, "stray"},
+      {{"cache", "show"}, "KEY"},
+      {{"cache", "show", "xyz"}, "hexadecimal"},
+      {{"cache", "show", std::string(33, 'a')}, "32"},
+      {{"cache", "ls", "--arch", "sm_90a"}, "--arch"},
+  };
+  for (const auto& fault : faults) {
+    std::string line;
+    for (const auto& argument : fault.arguments) line += " " + argument;
+    const auto plain = kiln(fault.arguments);
+    EXPECT_EQ(plain.exit_code, 2) << line << "\n" << plain.err;
+    EXPECT_EQ(plain.out, "") << line;
+    EXPECT_NE(plain.err.find(fault.said), std::string::npos) << line << "\n" << plain.err;
+
+    auto arguments = fault.arguments;
+    arguments.insert(arguments.begin(), "--json");
+    const auto json = kiln(arguments);
+    EXPECT_EQ(json.exit_code, 2) << line;
+    const auto error = object_of(json);
+    ASSERT_TRUE(error.contains("error")) << line << "\n" << json.out;
+    EXPECT_TRUE(error["error"]["code"].is_string()) << line;
+    EXPECT_NE(error["error"]["message"].get<std::string>().find(fault.said), std::string::npos)
+        << line << "\n"
+        << json.out;
+  }
+}
+
+TEST_F(Usage, HelpOfEachVerbHasExamples) {
+  const std::vector<std::vector<std::string>> verbs = {
+      {}, {"prewarm"}, {"cache", "ls"}, {"cache", "show"}, {"cache", "verify"}};
+  for (auto arguments : verbs) {
+    arguments.emplace_back("--help");
+    const auto help = kiln(arguments);
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_NE(help.out.find("Examples:\n  kiln "), std::string::npos) << help.out;
+    EXPECT_EQ(help.err, "");
+  }
+  EXPECT_TRUE(object_of(kiln({"prewarm", "--help", "--json"})).contains("help"));
+}
+
+TEST_F(Usage, VersionNamesKilnAndNvrtcAndDriver) {
+  const auto version = kiln({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.out.rfind("kiln ", 0), 0u) << version.out;
+  EXPECT_NE(version.out.find("\nNVRTC "), std::string::npos) << version.out;
+  EXPECT_NE(version.out.find("\ndriver "), std::string::npos) << version.out;
+  environment_["KILN_NVRTC"] = "/no/such/nvrtc";
+  EXPECT_NE(kiln({"--version"}).out.find("\nNVRTC not found"), std::string::npos);
+  EXPECT_TRUE(object_of(kiln({"--version", "--json"}))["nvrtc"].is_null());
+}
+
+TEST_F(Usage, JsonMayStandAnywhere) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--json", "cache", "ls"},
+        {"cache", "--json", "ls"},
+        {"cache", "ls", "--json"}}) {
+    const auto listed = kiln(arguments);
+    EXPECT_EQ(listed.exit_code, 0) << listed.err;
+    EXPECT_EQ(object_of(listed)["entries"].size(), 0u);
+  }
+}
+
+TEST_F(Usage, WithoutAnArchitectureAndADeviceNothingIsGuessed) {
+  // Hides the devices of a machine that has some.
+  environment_["CUDA_VISIBLE_DEVICES"] = "";
+  const auto result = kiln({"prewarm", "--model", kModel, "--cache-dir", cache().string()});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("--arch"), std::string::npos) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+}
+
+TEST_F(Usage, ABadVariableIsAUsageErrorUnlessAnOptionGoesBeforeIt) {
+  KILN_REQUIRES_NVRTC();
+  environment_["KILN_JOBS"] = "many";
+  const auto bad = prewarm();
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_NE(bad.err.find("KILN_JOBS"), std::string::npos) << bad.err;
+  EXPECT_EQ(prewarm({"-j", "2"}).exit_code, 0);
+}
+
+TEST_F(Usage, NoCacheDirectoryAnywhereIsTheEnvironmentsFault) {
+  environment_.erase("HOME");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"cache", "ls"},
+        {"cache", "verify"},
+        {"prewarm", "--model", kModel, "--arch", "sm_90a"}}) {
+    const auto result = kiln(arguments);
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    EXPECT_NE(result.err.find("KILN_CACHE_DIR"), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(Usage, ACacheDirectoryThatSomebodyNamesMustBeThereToBeRead) {
+  EXPECT_EQ(kiln({"cache", "ls"}).exit_code, 0);
+  const auto missing = kiln({"cache", "verify", "--cache-dir", cache().string()});
+  EXPECT_EQ(missing.exit_code, 3);
+  EXPECT_NE(missing.err.find("does not exist"), std::string::npos) << missing.err;
+  write_file(directory_ / "file", "");
+  environment_["KILN_CACHE_DIR"] = (directory_ / "file").string();
+  EXPECT_NE(kiln({"cache", "ls"}).err.find("not a directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::test
