@@ -94,8 +94,7 @@ struct Store::State {
 
   /// One warning a store, whatever shows first that its directory is of no use.
   void warn_of_trouble(const std::string& what) {
-    if (!trouble_reported.exchange(true))
-      warn(what + "; going on without, or " + std::string(kCure));
+    if (!trouble_reported.exchange(true)) warn(what);
   }
 
   Error failed_to_store(const Place& place, int error) const {
@@ -129,8 +128,10 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
   Attempt last{.again = true};
   for (int attempt = 0; attempt < kPublishAttempts && last.again; ++attempt)
     last = publish_once(place, name, key_text, head, payload);
-  if (last.error != 0) return failed_to_store(place, last.error);
-  return {};
+  if (last.error == 0) return {};
+  auto failure = failed_to_store(place, last.error);
+  warn_of_trouble(failure.message());
+  return failure;
 }
 
 Store::State::Attempt Store::State::publish_once(const Place& place, const Digest& name,
@@ -217,7 +218,8 @@ Found Store::find(const Digest& name, std::string_view key_text) const {
   if (!there.damage.empty()) state_->warn_of_damage(place, name, there.damage);
   if (there.error != 0)
     state_->warn_of_trouble("cannot read the cache " + state_->root + ": " +
-                            describe_error(there.error));
+                            describe_error(there.error) + "; going on without, or " +
+                            std::string(kCure));
   return {.entry = std::move(there.entry), .damage = std::move(there.damage)};
 }
 
@@ -238,10 +240,29 @@ Status Store::publish(std::string_view key_text, std::string_view facts,
   return state_->publish(entry_place(name), name, key_text, facts, payload);
 }
 
+Status Store::discard(const Digest& name) {
+  const Place place = entry_place(name);
+  const Opened opened =
+      open_for_writing(*state_->calls, state_->root, place.directory, state_->durability);
+  int error = opened.error;
+  if (opened.fd) {
+    const int shard = opened.fd.get();
+    const Examined there = examine(*state_->calls, shard, place.leaf, name, std::nullopt);
+    const bool absent = !there.entry && there.damage.empty();
+    error = there.error;
+    if (error == 0 && !absent)
+      error = remove_if_unchanged(*state_->calls, shard, place.leaf, there.identity);
+  }
+  if (error == 0) return {};
+  return Error(ErrorCode::io_failed, "cannot remove " + state_->root + '/' + place.path() + ": " +
+                                         explain(state_->root, error) + "; " + std::string(kCure));
+}
+
 LockAttempt Store::try_lock(const Digest& name) {
   auto attempt = LockedByte::try_lock(*state_->calls, state_->root, name.low);
   if (!attempt.reason.empty())
-    state_->warn_of_trouble("cannot lock in the cache " + state_->root + ": " + attempt.reason);
+    state_->warn_of_trouble("cannot lock in the cache " + state_->root + ": " + attempt.reason +
+                            "; going on without, or " + std::string(kCure));
   LockAttempt result{.outcome = attempt.outcome};
   if (attempt.lock)
     result.lock.held_ = std::make_shared<KeyLock::Held>(KeyLock::Held{std::move(attempt.lock)});

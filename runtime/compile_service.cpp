@@ -140,7 +140,8 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
   return outcome;
 }
 
-std::optional<Outcome> CompileService::find(const CompileRequest& request, std::size_t which) {
+std::optional<Outcome> CompileService::find(const CompileRequest& request, std::size_t which,
+                                            bool* unusable) {
   if (store_ == nullptr || !request.program_->closure.cacheable) return std::nullopt;
   const auto& key = request.keys_[which];
   auto found = store_->find(key.name, key.text);
@@ -157,7 +158,12 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
   else if (auto status = check_architecture(*info, request.architecture_); !status)
     why = status.error().message();
   if (!why.empty()) {
-    log(LogLevel::warning, "cache entry " + key.name.hex() + " is not used: " + why);
+    // Told once: the look-up under the lock, which asks, comes after one that does not.
+    if (unusable == nullptr)
+      log(LogLevel::warning, "cache entry " + key.name.hex() +
+                                 " is not used and will be made again: " + why);
+    else
+      *unusable = true;
     return std::nullopt;
   }
 
@@ -195,11 +201,14 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
                                "limit; compiling it here as well");
   }
   // The holder before us may have published between our look-up and our lock.
-  if (auto outcome = find(request, 0)) {
+  bool unusable = false;
+  if (auto outcome = find(request, 0, &unusable)) {
     outcome->origin = flight.busy_since ? Origin::waited : Origin::disk;
     counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
     return outcome;
   }
+  // A failure shows when the new entry is published.
+  if (unusable) static_cast<void>(store_->discard(key.name).ok());
   return compile(request, true);
 }
 
@@ -243,9 +252,8 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
     const auto status = store_->publish(key.text, to_json(artifact->facts),
                                         {artifact->cubin, artifact->cubin_bytes});
     outcome.stored = status.ok();
-    // A store that cannot be written says so once; the kernel runs all the same.
-    if (!status && counters_.failed_stores.fetch_add(1, std::memory_order_relaxed) == 0)
-      log(LogLevel::warning, "compiled kernels are not kept: " + status.error().message());
+    // The store has said why, once; the kernel runs all the same.
+    if (!status) counters_.failed_stores.fetch_add(1, std::memory_order_relaxed);
   }
   outcome.artifact = *std::move(artifact);
   return outcome;

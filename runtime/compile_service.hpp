@@ -97,7 +97,9 @@ class CompileService {
 
   std::vector<ToolchainId> candidates();
   Status make_keys(CompileRequest& request);
-  std::optional<Outcome> find(const CompileRequest& request, std::size_t which);
+  // `unusable` tells of an entry that is whole and yet cannot be used.
+  std::optional<Outcome> find(const CompileRequest& request, std::size_t which,
+                              bool* unusable = nullptr);
   std::optional<Outcome> make(CompileRequest& request, Flight& flight);
   std::optional<Outcome> compile(CompileRequest& request, bool publish);
   bool inputs_changed(CompileRequest& request) const;

@@ -120,6 +120,12 @@ TEST_F(Trial, T20_AnEntryWhoseCodeIsForAnotherTargetNeverReachesTheDriver) {
   EXPECT_EQ(runtime.counters().compiles, 1u);
   EXPECT_EQ(artifact->facts.architecture, "sm_90a");
   EXPECT_NE(std::vector(artifact->cubin, artifact->cubin + artifact->cubin_bytes), foreign);
+  EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
+  // It is repaired, so the next process hits.
+  auto next = open();
+  ASSERT_TRUE(next.add_source("scale.cu", kScaleSource));
+  ASSERT_TRUE(next.artifact(*next.add(scale_spec(1)), "sm_90a"));
+  EXPECT_EQ(next.counters().compiles, 0u);
 }
 
 // The key and the bytes of an entry hold no place: another directory, home and working directory.

@@ -1,50 +1,39 @@
 // A directory tree of made-up files for the searches, and made-up shared libraries to put in it.
 #pragma once
 
-#include <stdlib.h>
-
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "kiln/options.hpp"
 #include "runtime/elf.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace kiln::test {
 
-/// Exists as long as the object.
-class FakeTree {
+/// A directory of made-up files that exists as long as the object.
+class FakeTree : public TemporaryDirectory {
  public:
-  FakeTree() {
-    std::string name = (std::filesystem::temp_directory_path() / "kiln-tree-XXXXXX").string();
-    root_ = ::mkdtemp(name.data());
-  }
-  FakeTree(const FakeTree&) = delete;
-  FakeTree& operator=(const FakeTree&) = delete;
-  ~FakeTree() {
-    std::error_code error;
-    std::filesystem::remove_all(root_, error);
-  }
-
-  std::filesystem::path operator/(std::string_view name) const { return root_ / name; }
   void write(std::string_view name, std::string_view bytes) const {
-    std::error_code error;
-    std::filesystem::create_directories((root_ / name).parent_path(), error);
-    std::ofstream(root_ / name, std::ios::binary) << bytes;
+    make_parent(name);
+    write_file(*this / name, bytes);
   }
   void link(std::string_view name, const std::filesystem::path& target) const {
-    std::error_code error;
-    std::filesystem::create_directories((root_ / name).parent_path(), error);
-    std::filesystem::create_symlink(target, root_ / name, error);
+    make_parent(name);
+    std::error_code ignored;
+    std::filesystem::create_symlink(target, *this / name, ignored);
   }
 
  private:
-  std::filesystem::path root_;
+  void make_parent(std::string_view name) const {
+    std::error_code ignored;
+    std::filesystem::create_directories((*this / name).parent_path(), ignored);
+  }
 };
 
 /// An environment of these variables alone.

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -57,8 +57,8 @@ Herd run_herd(const std::filesystem::path& cache, int processes, int threads, in
   std::vector<std::thread> runners;
   for (auto& result : results)
     runners.emplace_back([&] {
-      result = run_process({.arguments = worker(cache, kernels, threads, start),
-                            .environment = this_environment()});
+      result = run_process(
+          {.arguments = worker(cache, kernels, threads, start), .environment = this_environment()});
     });
   for (auto& runner : runners) runner.join();
   Herd herd;

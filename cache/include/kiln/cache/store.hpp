@@ -117,6 +117,11 @@ class Store {
   Status publish(std::string_view key_text, std::string_view facts,
                  std::span<const std::byte> payload);
 
+  /// Removes the entry `name`, which its reader found to be of no use, so that the next publish
+  /// takes its place. Call it while holding the key's lock. Success when there is none.
+  /// Errors  io_failed with path, reason and cure.
+  Status discard(const Digest& name);
+
   /// Tries to lock `name`; never waits. The kernel frees the lock when its holder dies.
   LockAttempt try_lock(const Digest& name);
 
