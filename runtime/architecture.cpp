@@ -29,8 +29,9 @@ std::string Architecture::to_text() const {
 Result<Architecture> parse_architecture(std::string_view text) {
   constexpr std::string_view kPrefix = "sm_";
   if (text.starts_with("compute_"))
-    return bad_architecture(ErrorCode::unsupported, text, "is a virtual target, which gives no machine code: write sm_" +
-                                      std::string(text.substr(8)));
+    return bad_architecture(ErrorCode::unsupported, text,
+                            "is a virtual target, which gives no machine code: write sm_" +
+                                std::string(text.substr(8)));
   constexpr auto kForm = "is not a target: write it as sm_86, sm_90a or sm_100f";
   if (!text.starts_with(kPrefix)) return bad_architecture(ErrorCode::invalid_argument, text, kForm);
   auto digits = text.substr(kPrefix.size());
@@ -42,13 +43,16 @@ Result<Architecture> parse_architecture(std::string_view text) {
   if (digits.size() < 2 || digits.size() > 3 || digits.front() == '0')
     return bad_architecture(ErrorCode::invalid_argument, text, kForm);
   for (const char digit : digits) {
-    if (digit < '0' || digit > '9') return bad_architecture(ErrorCode::invalid_argument, text, kForm);
+    if (digit < '0' || digit > '9')
+      return bad_architecture(ErrorCode::invalid_argument, text, kForm);
     parsed.sm = parsed.sm * 10 + (digit - '0');
   }
   if (parsed.suffix == 'a' && parsed.sm < kFirstSpecific)
-    return bad_architecture(ErrorCode::unsupported, text, "does not exist: the suffix a begins with sm_90a");
+    return bad_architecture(ErrorCode::unsupported, text,
+                            "does not exist: the suffix a begins with sm_90a");
   if (parsed.suffix == 'f' && parsed.sm < kFirstFamily)
-    return bad_architecture(ErrorCode::unsupported, text, "does not exist: the suffix f begins with sm_100f");
+    return bad_architecture(ErrorCode::unsupported, text,
+                            "does not exist: the suffix f begins with sm_100f");
   return parsed;
 }
 

@@ -41,7 +41,7 @@ Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin);
 
 /// Whether code of this kind is what a compile for `architecture` gives. A suffix counts where it
 /// is recorded.
-/// Errors  unsupported, naming both; invalid_argument when `architecture` is no target.
+/// Errors  unsupported, naming both; else those of parse_architecture().
 Status check_architecture(const CubinInfo& cubin, std::string_view architecture);
 
 }  // namespace kiln

@@ -126,6 +126,10 @@ Result<std::vector<ElfSection>> read_elf_sections(std::span<const std::byte> fil
   const std::uint64_t table = header.sections_offset;
   if (!within(table, std::uint64_t{header.section_count} * kSectionBytes, file.size()))
     return not_elf("the section table lies outside the file");
+  // Where the segments come last in a file, this is what shows that it was cut short.
+  if (!within(header.segments_offset, std::uint64_t{header.segment_count} * kSegmentBytes,
+              file.size()))
+    return not_elf("the segment table lies outside the file");
   std::vector<ElfSection> sections;
   std::vector<std::uint32_t> names;
   for (std::uint64_t i = 0; i < header.section_count; ++i) {

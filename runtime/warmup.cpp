@@ -29,8 +29,8 @@ struct Task {
 // goes to the end of the line.
 class WarmupRun {
  public:
-  WarmupRun(Runtime::State& state, const WarmupOptions& options, WarmupReport& report)
-      : state_(state), options_(options), report_(report) {}
+  WarmupRun(Runtime::State& state, const WarmupOptions& options)
+      : state_(state), options_(options) {}
 
   void add(const KernelSpec& spec, KernelReport& report) { ready_.push_back({&spec, &report}); }
 
@@ -109,7 +109,6 @@ class WarmupRun {
 
   Runtime::State& state_;
   const WarmupOptions& options_;
-  WarmupReport& report_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> ready_;
@@ -185,7 +184,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
     for (const auto& architecture : distinct)
       report.kernels.push_back({.kernel = state.registry.at({index})->spec().name,
                                 .architecture = architecture});
-  WarmupRun run(state, options, report);
+  WarmupRun run(state, options);
   for (std::size_t i = 0; i < report.kernels.size(); ++i)
     run.add(state.registry.at({static_cast<std::uint32_t>(i / distinct.size())})->spec(),
             report.kernels[i]);
