@@ -107,6 +107,24 @@ TEST_F(Usage, WithoutAnArchitectureAndADeviceNothingIsGuessed) {
   EXPECT_FALSE(std::filesystem::exists(cache()));
 }
 
+// T19: the stub library of the CUDA toolkit is no driver, whatever it is called.
+TEST_F(Usage, TheToolkitsStubDriverCountsAsNone) {
+  const char* home = std::getenv("CUDA_HOME");
+  const auto stub =
+      std::filesystem::path(home != nullptr ? home : "/usr/local/cuda") / "lib64/stubs/libcuda.so";
+  if (!std::filesystem::exists(stub)) GTEST_SKIP() << stub << " is not there";
+  std::filesystem::create_directories(directory_ / "stubs");
+  std::filesystem::create_symlink(stub, directory_ / "stubs" / "libcuda.so.1");
+  environment_["LD_LIBRARY_PATH"] = (directory_ / "stubs").string();
+  const auto unnamed = kiln({"prewarm", "--model", "deepseek-v4.1-flash", "--cache-dir",
+                             cache().string()});
+  EXPECT_EQ(unnamed.exit_code, 2) << unnamed.err;
+  EXPECT_NE(unnamed.err.find("--arch"), std::string::npos) << unnamed.err;
+  const auto version = kiln({"--version"});
+  EXPECT_EQ(version.exit_code, 0) << version.err;
+  EXPECT_NE(version.out.find("driver not found"), std::string::npos) << version.out;
+}
+
 TEST_F(Usage, ABadVariableIsAUsageErrorUnlessAnOptionGoesBeforeIt) {
   KILN_REQUIRES_NVRTC();
   environment_["KILN_JOBS"] = "many";

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <random>
 
+#include "runtime/elf.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "tests/runtime/compile_for_test.hpp"
+#include "tests/runtime/fake_tree.hpp"
 #include "tests/support/requires_nvrtc.hpp"
 
 namespace kiln {
@@ -101,6 +103,37 @@ TEST(Cubin, TellsItsKernelsAndWhatTheyTake) {
   }
 }
 
+// What each release writes into the header; the old layout has no note to ask.
+TEST(Cubin, KnowsBothLayoutsOfTheFlags) {
+  const struct {
+    unsigned char abi;
+    std::uint32_t flags;
+    Architecture architecture;
+    bool suffix_known;
+  } cases[] = {
+      {7, 0x00560556, {86, 0}, true},     // NVRTC 12.8, sm_86
+      {7, 0x005A055A, {90, 0}, true},     // 12.8, sm_90
+      {7, 0x005A0D5A, {90, 'a'}, true},   // 12.8, sm_90a
+      {8, 0x0600640A, {100, 'a'}, true},  // 12.8, sm_100a
+      {8, 0x06005A04, {90, 0}, false},    // 13.0, sm_90 or sm_90a: the note tells
+      {8, 0x06007902, {121, 0}, false},   // 13.0, sm_121 with any suffix
+  };
+  for (const auto& c : cases) {
+    std::string bytes(64, '\0');
+    bytes.replace(0, 7,
+                  std::string("\x7F"
+                              "ELF\x02\x01\x01",
+                              7));
+    test::put(bytes, 8, c.abi, 1);
+    test::put(bytes, 18, kElfMachineCuda, 2);
+    test::put(bytes, 48, c.flags, 4);
+    const auto info = inspect_cubin(bytes_of(bytes));
+    ASSERT_TRUE(info) << info.error().message();
+    EXPECT_EQ(info->architecture, c.architecture) << info->architecture.to_text();
+    EXPECT_EQ(info->suffix_known, c.suffix_known) << c.flags;
+  }
+}
+
 TEST(Cubin, SaysWhyBytesAreNone) {
   std::string other(64, '\0');
   other.replace(0, 7,
@@ -142,6 +175,12 @@ TEST(Cubin, SurvivesEveryTruncationAndManyFlips) {
                                                           : tables + random() % (bytes.size() / 3));
       bytes[at] = static_cast<char>(random());
     }
+    static_cast<void>(inspect_cubin(bytes_of(bytes)));
+  }
+  // Numbers so large that a sum of two wraps around.
+  for (std::size_t at = 0; at + 8 <= good.size(); at += 8) {
+    auto bytes = good;
+    test::put(bytes, at, UINT64_MAX - 15, 8);
     static_cast<void>(inspect_cubin(bytes_of(bytes)));
   }
 }

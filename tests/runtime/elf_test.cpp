@@ -80,6 +80,12 @@ TEST(SharedObject, SurvivesEveryTruncationAndManyFlips) {
         bytes[random() % bytes.size()] = static_cast<char>(random());
       static_cast<void>(read_bytes(bytes));
     }
+    // Numbers so large that a sum of two wraps around.
+    for (std::size_t at = 0; at + 8 <= good.size(); at += 8) {
+      auto bytes = good;
+      test::put(bytes, at, UINT64_MAX - 15, 8);
+      static_cast<void>(read_bytes(bytes));
+    }
   }
 }
 
