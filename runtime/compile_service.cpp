@@ -1,11 +1,13 @@
 #include "runtime/compile_service.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <utility>
 
 #include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
+#include "runtime/fork_generation.hpp"
 
 namespace kiln {
 namespace {
@@ -21,9 +23,24 @@ std::chrono::milliseconds poll_interval() {
 }
 
 // Only what the inputs alone decide is remembered; a missing compiler may be there next time.
-bool is_final(const Status& status) {
-  return status.ok() || status.code() == ErrorCode::compile_failed ||
-         status.code() == ErrorCode::unsupported;
+bool is_final(const Outcome& outcome) {
+  return outcome.status.ok() ||
+         (!outcome.passing && (outcome.status.code() == ErrorCode::compile_failed ||
+                               outcome.status.code() == ErrorCode::unsupported));
+}
+
+// A directory of this machine that the code names; empty for the usual kernel.
+std::string place_in(const Artifact& artifact, const IncludeClosure& closure) {
+  const std::string_view code(reinterpret_cast<const char*>(artifact.cubin), artifact.cubin_bytes);
+  std::error_code failure;
+  auto places = closure.include_directories;
+  places.push_back(std::filesystem::current_path(failure));
+  for (const auto& place : places) {
+    const auto text = place.string();
+    // Shorter ones, "/" above all, turn up by chance.
+    if (text.size() > 3 && code.find(text) != std::string_view::npos) return text;
+  }
+  return {};
 }
 
 Outcome failure(const cache::Digest& key, Error error) {
@@ -81,8 +98,8 @@ Result<Lookup> CompileService::look_up(CompileRequest& request) {
     const auto flight = flights_.find(request.keys_.front().name);
     if (flight != flights_.end() && flight->second.state == Flight::State::finished &&
         flight->second.outcome.status.ok())
-      return Lookup{flight->second.outcome.key,
-                    flight->second.outcome.artifact->facts.toolchain, true};
+      return Lookup{flight->second.outcome.key, flight->second.outcome.artifact->facts.toolchain,
+                    true};
   }
   for (std::size_t which = 0; which < request.keys_.size(); ++which)
     if (find(request, which))
@@ -97,7 +114,8 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
   {
     const std::lock_guard lock(mutex_);
     flight = &flights_[request.keys_.front().name];
-    if (flight->state == Flight::State::working) {
+    // A forked child has inherited the state and not the thread that would end it.
+    if (flight->state == Flight::State::working && flight->generation == fork_generation()) {
       request.asked_before_ = true;
       return std::nullopt;
     }
@@ -108,6 +126,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
       return outcome;
     }
     flight->state = Flight::State::working;
+    flight->generation = fork_generation();
   }
 
   // This thread alone works on the flight from here on.
@@ -124,7 +143,8 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
 
   {
     const std::lock_guard lock(mutex_);
-    if (outcome && is_final(outcome->status)) {
+    if (outcome) flight->busy_since.reset();
+    if (outcome && is_final(*outcome)) {
       flight->outcome = *outcome;
       flight->state = Flight::State::finished;
     } else {
@@ -160,8 +180,8 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
   if (!why.empty()) {
     // Told once: the look-up under the lock, which asks, comes after one that does not.
     if (unusable == nullptr)
-      log(LogLevel::warning, "cache entry " + key.name.hex() +
-                                 " is not used and will be made again: " + why);
+      log(LogLevel::warning,
+          "cache entry " + key.name.hex() + " is not used and will be made again: " + why);
     else
       *unusable = true;
     return std::nullopt;
@@ -181,9 +201,8 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   const auto& key = request.keys_.front();
   const auto& installed = compiler_.search().found;
   if (!installed || installed->toolchain() != request.toolchains_.front()) {
-    const auto why =
-        installed ? "the installed compiler is " + installed->toolchain().to_text()
-                  : no_nvrtc_error(compiler_.search()).message();
+    const auto why = installed ? "the installed compiler is " + installed->toolchain().to_text()
+                               : no_nvrtc_error(compiler_.search()).message();
     return failure(key.name,
                    Error(ErrorCode::no_toolchain,
                          "kernel " + request.program_->spec.name + " for " + request.architecture_ +
@@ -212,13 +231,14 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   return compile(request, true);
 }
 
-// NVRTC reads headers on disk by itself, after the key was made from them. If one has changed since,
-// the machine code belongs to no key: the request starts over with the files as they are now.
-bool CompileService::inputs_changed(CompileRequest& request) const {
+// NVRTC reads headers on disk by itself, after the key was made from them. If one has changed
+// since, the machine code belongs to no key: the request starts over with the files as they are
+// now.
+Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
   if (request.program_->closure.disk.empty() || !request.remake_) return false;
-  auto remade = request.remake_();
-  if (remade && remade->closure.disk == request.program_->closure.disk) return false;
-  if (remade) request.program_ = std::make_shared<const Program>(*std::move(remade));
+  KILN_TRY(auto remade, request.remake_());
+  if (remade.closure.disk == request.program_->closure.disk) return false;
+  request.program_ = std::make_shared<const Program>(std::move(remade));
   request.keys_.clear();
   return true;
 }
@@ -230,25 +250,36 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   const auto kept = request.program_;
   const auto& program = *kept;
   if (!program.closure.cacheable)
-    log(LogLevel::warning, "kernel " + program.spec.name +
-                               " is compiled anew in each process and not stored: " +
-                               program.closure.why_not);
+    log(LogLevel::warning,
+        "kernel " + program.spec.name +
+            " is compiled anew in each process and not stored: " + program.closure.why_not);
 
-  auto artifact = compiler_.compile(program, request.architecture_, key, toolchain);
-  if (inputs_changed(request)) return std::nullopt;
+  bool passing = false;
+  auto artifact = compiler_.compile(program, request.architecture_, key, toolchain, passing);
+  const auto changed = inputs_changed(request);
+  if (!changed) return failure(key.name, changed.error());
+  if (*changed) return std::nullopt;
   if (!artifact) {
     if (artifact.error().code() != ErrorCode::no_toolchain)
       counters_.failed_compiles.fetch_add(1, std::memory_order_relaxed);
-    return failure(key.name, artifact.error());
+    auto outcome = failure(key.name, artifact.error());
+    outcome.passing = passing;
+    return outcome;
   }
   counters_.compiles.fetch_add(1, std::memory_order_relaxed);
   if (!artifact->facts.log.empty())
-    log(LogLevel::warning, "kernel " + program.spec.name + " compiles with warnings:\n" +
-                               artifact->facts.log);
+    log(LogLevel::warning,
+        "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
 
   Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
-  if (publish) {
-    remember_toolchain(toolchain);
+  if (const auto place = place_in(*artifact, program.closure); publish && !place.empty()) {
+    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: its code holds " +
+                               place +
+                               ", and entries hold no place. -G, -lineinfo and __FILE__ in "
+                               "files of include directories do that");
+  } else if (publish) {
+    // First, so that no entry is ever there without its toolchain.
+    record_toolchain();
     const auto status = store_->publish(key.text, to_json(artifact->facts),
                                         {artifact->cubin, artifact->cubin_bytes});
     outcome.stored = status.ok();
@@ -259,14 +290,11 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   return outcome;
 }
 
-// Written before the first entry, so that no entry is ever there without its toolchain.
-void CompileService::remember_toolchain(const ToolchainId& toolchain) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(toolchain_remembered_, true)) return;
-  }
-  // A failure shows again, with its warning, when the entry itself is published.
-  static_cast<void>(store_->add_record(kToolchainRecords, toolchain.to_text()).ok());
+void CompileService::record_toolchain() {
+  const auto& installed = compiler_.search().found;
+  if (store_ == nullptr || !installed) return;
+  // The store warns by itself; without the record the entries still serve where a compiler is.
+  static_cast<void>(store_->add_record(kToolchainRecords, installed->toolchain().to_text()).ok());
 }
 
 void CompileService::wait_for_change(std::chrono::milliseconds longest) {

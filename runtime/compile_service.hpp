@@ -34,6 +34,8 @@ struct Outcome {
   Status status{};
   Origin origin = Origin::failed;
   bool stored = true;
+  /// A failure that may not come again with the same inputs, such as running out of memory.
+  bool passing = false;
 };
 
 /// One caller's wish for one program on one architecture.
@@ -83,6 +85,9 @@ class CompileService {
   /// advance() until there is an outcome.
   Outcome obtain(CompileRequest& request);
 
+  /// Puts the installed compiler among those that the store has seen, where it is missing.
+  void record_toolchain();
+
   /// The identity that keys are made with; empty before the first request or without any.
   std::string toolchain_text() const;
 
@@ -91,6 +96,7 @@ class CompileService {
   struct Flight {
     enum class State : unsigned char { idle, working, finished };
     State state = State::idle;
+    unsigned generation = 0;  // fork_generation() of the process whose thread is at work
     std::optional<std::chrono::steady_clock::time_point> busy_since{};
     Outcome outcome{};
   };
@@ -102,8 +108,7 @@ class CompileService {
                               bool* unusable = nullptr);
   std::optional<Outcome> make(CompileRequest& request, Flight& flight);
   std::optional<Outcome> compile(CompileRequest& request, bool publish);
-  bool inputs_changed(CompileRequest& request) const;
-  void remember_toolchain(const ToolchainId& toolchain);
+  Result<bool> inputs_changed(CompileRequest& request) const;
   void log(LogLevel level, std::string_view message) const;
 
   Options options_;
@@ -115,7 +120,6 @@ class CompileService {
   std::condition_variable changed_;
   std::map<cache::Digest, Flight> flights_;  // nodes never move
   std::optional<ToolchainId> used_;
-  bool toolchain_remembered_ = false;
 };
 
 }  // namespace kiln

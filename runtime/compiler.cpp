@@ -6,6 +6,7 @@
 #include "runtime/architecture.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/ptxas_report.hpp"
+#include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
@@ -46,7 +47,11 @@ std::string joined(const std::vector<std::string>& parts) {
 
 // The directories that headers came from must not end up in an entry.
 std::string without_directories(std::string text, const IncludeClosure& closure) {
-  for (const auto& directory : closure.include_directories) {
+  // The longest first: one root may lie in another.
+  auto directories = closure.include_directories;
+  std::sort(directories.begin(), directories.end(),
+            [](const auto& a, const auto& b) { return a.native().size() > b.native().size(); });
+  for (const auto& directory : directories) {
     const auto prefix = directory.string() + "/";
     for (auto at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at))
       text.erase(at, prefix.size());
@@ -85,10 +90,13 @@ Error compile_error(const Program& program, std::string_view architecture, const
                     const std::vector<std::string>& arguments, std::string log) {
   const auto& spec = program.spec;
   auto head = missing_header_help(log, program);
+  if (head.empty() && !program.closure.byte_order_marks.empty())
+    head = "header " + program.closure.byte_order_marks.front() +
+           " begins with a byte-order mark, which NVRTC cannot compile; remove it";
   if (head.empty()) head = first_fatal_line(log);
   if (head.empty()) head = "NVRTC gave no log";
-  auto message = "kernel " + spec.name + " does not compile for " + std::string(architecture) +
-                 ": " + head;
+  auto message =
+      "kernel " + spec.name + " does not compile for " + std::string(architecture) + ": " + head;
   if (!spec.name_expression.empty())
     message += " [name expression \"" + spec.name_expression + "\"]";
   message += " [options: " + joined(arguments) + "] [key " + key.name.hex() + "]";
@@ -97,18 +105,17 @@ Error compile_error(const Program& program, std::string_view architecture, const
 
 std::string supported_list(const NvrtcLibrary& library) {
   const auto& files = library.files();
-  return "NVRTC " + std::to_string(files.major) + "." + std::to_string(files.minor) +
-         " supports " + joined(library.supported_architectures());
+  return "NVRTC " + version_text(files.major, files.minor) + " supports " +
+         joined(library.supported_architectures());
 }
 
 Status check_supported(const NvrtcLibrary& library, const Program& program,
                        std::string_view architecture) {
   const auto supported = library.supported_architectures();
   if (std::find(supported.begin(), supported.end(), architecture) != supported.end()) return {};
-  return Error(ErrorCode::unsupported, "kernel " + program.spec.name + ": architecture \"" +
-                                           std::string(architecture) +
-                                           "\" is not a target of the installed compiler; " +
-                                           supported_list(library));
+  return Error(ErrorCode::unsupported,
+               "kernel " + program.spec.name + ": architecture \"" + std::string(architecture) +
+                   "\" is not a target of the installed compiler; " + supported_list(library));
 }
 
 }  // namespace
@@ -133,6 +140,12 @@ Result<const NvrtcLibrary*> Compiler::library() {
   const std::lock_guard lock(mutex_);
   if (library_ == nullptr) {
     if (!search_.found) return no_nvrtc_error(search_);
+    // The keys were made from the files as they were then.
+    const auto now = examine_nvrtc(search_.found->library);
+    if (!now || now->toolchain() != search_.found->toolchain())
+      return Error(ErrorCode::no_toolchain,
+                   "NVRTC " + search_.found->library.string() +
+                       " has been replaced since this Runtime was opened; open another one");
     auto opened = NvrtcLibrary::open(*search_.found);
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
@@ -150,14 +163,14 @@ Status Compiler::check_target(std::string_view architecture) {
 }
 
 Result<Artifact> Compiler::compile(const Program& program, std::string_view architecture,
-                                   const CompileKey& key, const ToolchainId& toolchain) {
+                                   const CompileKey& key, const ToolchainId& toolchain,
+                                   bool& passing) {
   KILN_TRY(const auto* const nvrtc, library());
   const auto& api = nvrtc->api();
   const auto& spec = program.spec;
   if (auto status = check_version(program.options, toolchain.major, toolchain.minor); !status)
     return status.error();
-  if (auto status = check_supported(*nvrtc, program, architecture); !status)
-    return status.error();
+  if (auto status = check_supported(*nvrtc, program, architecture); !status) return status.error();
 
   const auto& files = program.closure.memory;
   std::vector<const char*> texts;
@@ -168,12 +181,15 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   }
   const auto root_name = std::string(kProgramPrefix) + files.front().name;
   NvrtcProgram handle(*nvrtc);
-  if (const auto result = api.create_program(handle.out(), files.front().text->c_str(),
-                                             root_name.c_str(), static_cast<int>(names.size()),
-                                             texts.data(), names.data());
-      result != NVRTC_SUCCESS)
-    return Error(ErrorCode::compile_failed, "kernel " + spec.name + ": nvrtcCreateProgram failed: " +
-                                                api.get_error_string(result));
+  if (const auto result =
+          api.create_program(handle.out(), files.front().text->c_str(), root_name.c_str(),
+                             static_cast<int>(names.size()), texts.data(), names.data());
+      result != NVRTC_SUCCESS) {
+    passing = true;
+    return Error(
+        ErrorCode::compile_failed,
+        "kernel " + spec.name + ": nvrtcCreateProgram failed: " + api.get_error_string(result));
+  }
   if (!spec.name_expression.empty()) {
     if (const auto result = api.add_name_expression(handle.get(), spec.name_expression.c_str());
         result != NVRTC_SUCCESS)
@@ -185,10 +201,11 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   const auto arguments = nvrtc_arguments(program, architecture, toolchain);
   std::vector<const char*> raw;
   for (const auto& argument : arguments) raw.push_back(argument.c_str());
-  const auto result =
-      api.compile_program(handle.get(), static_cast<int>(raw.size()), raw.data());
+  const auto result = api.compile_program(handle.get(), static_cast<int>(raw.size()), raw.data());
   auto log = text_of(handle.get(), api.get_program_log_size, api.get_program_log);
   if (result != NVRTC_SUCCESS) {
+    passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
+              result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
     if (log.empty()) log = api.get_error_string(result);
     return compile_error(program, architecture, key, arguments, std::move(log));
   }
@@ -209,25 +226,31 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
 
   std::size_t size = 0;
   if (api.get_cubin_size(handle.get(), &size) != NVRTC_SUCCESS || size == 0)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + ": NVRTC gave no machine code for " +
-                     std::string(architecture), std::move(log));
+    return Error(
+        ErrorCode::compile_failed,
+        "kernel " + spec.name + ": NVRTC gave no machine code for " + std::string(architecture),
+        std::move(log));
   auto cubin = std::make_shared<std::vector<char>>(size);
   if (const auto got = api.get_cubin(handle.get(), cubin->data()); got != NVRTC_SUCCESS)
-    return Error(ErrorCode::compile_failed, "kernel " + spec.name + ": nvrtcGetCUBIN failed: " +
-                                                api.get_error_string(got));
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + spec.name + ": nvrtcGetCUBIN failed: " + api.get_error_string(got));
 
   Artifact artifact{.key = key.name};
   artifact.cubin = reinterpret_cast<const std::byte*>(cubin->data());
   artifact.cubin_bytes = size;
   artifact.owner = cubin;
-  KILN_TRY(const auto info, inspect_cubin({artifact.cubin, artifact.cubin_bytes}));
-  if (auto status = check_architecture(info, architecture); !status) return status.error();
-  const auto kernel = std::find_if(info.kernels.begin(), info.kernels.end(),
+  const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
+  auto sound = info ? check_architecture(*info, architecture) : Status(info.error());
+  if (!sound)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + spec.name +
+                     ": what NVRTC made is not what was asked for: " + sound.error().message(),
+                 std::move(log));
+  const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
                                    [&](const auto& k) { return k.symbol == facts.symbol; });
-  if (kernel == info.kernels.end()) {
+  if (kernel == info->kernels.end()) {
     std::string there;
-    for (const auto& k : info.kernels) there.append(there.empty() ? "" : ", ").append(k.symbol);
+    for (const auto& k : info->kernels) there.append(there.empty() ? "" : ", ").append(k.symbol);
     return Error(ErrorCode::compile_failed,
                  "kernel " + spec.name + ": the program has no kernel with the symbol " +
                      facts.symbol + (there.empty() ? "; it has none at all" : "; it has " + there) +
@@ -241,7 +264,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   facts.usage.static_shared_bytes = kernel->static_shared_bytes;
   facts.log = without_directories(std::move(report.rest), program.closure);
   facts.waits_on_grid =
-      waits_on_grid(text_of(handle.get(), api.get_ptx_size, api.get_ptx));
+      waits_on_grid(text_of(handle.get(), api.get_ptx_size, api.get_ptx), facts.symbol);
   artifact.facts = std::move(facts);
   return artifact;
 }

@@ -33,8 +33,9 @@ class Compiler {
 
   /// Errors  no_toolchain; unsupported for an architecture or option that this NVRTC lacks;
   ///         compile_failed with the whole log as detail.
+  /// `passing` becomes true for a failure that may not come again with the same inputs.
   Result<Artifact> compile(const Program& program, std::string_view architecture,
-                           const CompileKey& key, const ToolchainId& toolchain);
+                           const CompileKey& key, const ToolchainId& toolchain, bool& passing);
 
   /// Checks how `architecture` is written, without NVRTC as long as it is right.
   /// Errors  as parse_architecture(), with the list that this NVRTC supports where there is one.

@@ -20,8 +20,8 @@ struct Counters {
   std::atomic<std::uint64_t> module_loads{0};
 
   RuntimeCounters snapshot() const noexcept {
-    return {compiles, failed_compiles, disk_hits, disk_misses, damaged_entries, failed_stores,
-            module_loads};
+    return {compiles,        failed_compiles, disk_hits,   disk_misses,
+            damaged_entries, failed_stores,   module_loads};
   }
 };
 

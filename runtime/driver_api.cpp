@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "runtime/version_text.hpp"
+
 // cuda.h renames some functions by macro (cuGetProcAddress is cuGetProcAddress_v2), so the symbol's
 // name is taken after expansion, or an old ABI would be loaded.
 #define KILN_STRING_INNER(text) #text
@@ -13,14 +15,11 @@ namespace {
 constexpr const char* kDriverLibrary = "libcuda.so.1";
 
 Error no_driver(std::string why) {
-  return Error(ErrorCode::no_device,
-               "no CUDA driver: " + std::move(why) +
-                   ". Compiling and the cache work without one; to launch, install the NVIDIA driver"
-                   " and, in a container, pass the GPU in");
-}
-
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  return Error(
+      ErrorCode::no_device,
+      "no CUDA driver: " + std::move(why) +
+          ". Compiling and the cache work without one; to launch, install the NVIDIA driver"
+          " and, in a container, pass the GPU in");
 }
 
 }  // namespace
@@ -40,15 +39,14 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   const auto entry = [&](const char* name, int version, auto& function) -> Status {
     void* address = nullptr;
     CUdriverProcAddressQueryResult found{};
-    const auto result =
-        find(name, &address, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+    const auto result = find(name, &address, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
     if (result == CUDA_SUCCESS && address != nullptr) return {};
     function = nullptr;
     // The toolkit's stub library answers every call with this.
     if (result == CUDA_ERROR_STUB_LIBRARY)
       return no_driver("libcuda.so.1 is the CUDA toolkit's stub, not a driver");
-    return no_driver(std::string("it lacks ") + name + " of CUDA " + version_text(version));
+    return no_driver(std::string("it lacks ") + name + " of CUDA " + cuda_version_text(version));
   };
 #define KILN_FUNCTION(name, version) \
   if (auto status = entry(#name, version, api->name); !status) return status.error();

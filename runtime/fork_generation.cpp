@@ -10,9 +10,8 @@ std::atomic<unsigned> fork_count{0};
 }  // namespace detail
 
 void watch_forks() noexcept {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    detail::fork_count.fetch_add(1, std::memory_order_relaxed);
-  });
+  static const int registered = pthread_atfork(
+      nullptr, nullptr, [] { detail::fork_count.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
 }
 

@@ -6,15 +6,12 @@
 #include <vector>
 
 #include "runtime/fork_generation.hpp"
+#include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
 
 constexpr std::uintptr_t kImageAlignment = 16;
-
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
 
 std::string subject(const ArtifactFacts& facts) {
   return "kernel " + facts.kernel + " (" + facts.architecture + ")";
@@ -43,8 +40,8 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
   // An entry's payload starts at any address; the driver reads the image's words in place.
   auto& image = library->artifact_;
   if (reinterpret_cast<std::uintptr_t>(image.cubin) % kImageAlignment != 0) {
-    const auto copy = std::make_shared<std::vector<std::byte>>(
-        image.cubin, image.cubin + image.cubin_bytes);
+    const auto copy =
+        std::make_shared<std::vector<std::byte>>(image.cubin, image.cubin + image.cubin_bytes);
     image.cubin = copy->data();
     image.owner = copy;
   }
@@ -60,11 +57,11 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
     return Error(
         means_unsupported(result) ? ErrorCode::unsupported : ErrorCode::driver_failed,
         subject(facts) + ": the driver refused the cubin with " + reason + "; it was compiled by " +
-            facts.toolchain + " and the driver supports CUDA " + version_text(api.version()) +
+            facts.toolchain + " and the driver supports CUDA " + cuda_version_text(api.version()) +
             ". If the driver is the older one, update it or compile with an NVRTC of its version");
   }
-  const auto found = api.cuLibraryGetKernel(&library->kernel_, library->library_,
-                                            facts.symbol.c_str());
+  const auto found =
+      api.cuLibraryGetKernel(&library->kernel_, library->library_, facts.symbol.c_str());
   if (found != CUDA_SUCCESS)
     return Error(ErrorCode::driver_failed, subject(facts) + ": the cubin holds no kernel " +
                                                facts.symbol + " for the driver");
@@ -77,8 +74,8 @@ Library::~Library() {
   const auto result = driver_->cuLibraryUnload(library_);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
   if (log_)
-    log_(LogLevel::warning, subject(artifact_.facts) + ": " +
-                                driver_->failed("cuLibraryUnload", result).message());
+    log_(LogLevel::warning,
+         subject(artifact_.facts) + ": " + driver_->failed("cuLibraryUnload", result).message());
 }
 
 Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
@@ -96,8 +93,8 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
       result != CUDA_SUCCESS)
     return api.failed("cuDeviceGetAttribute", result);
   int fixed = 0;
-  if (const auto result = api.cuKernelGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-                                                   kernel, device);
+  if (const auto result =
+          api.cuKernelGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device);
       result != CUDA_SUCCESS)
     return api.failed("cuKernelGetAttribute", result);
   int threads = 0;
@@ -106,9 +103,8 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
       result != CUDA_SUCCESS)
     return api.failed("cuKernelGetAttribute", result);
   const int dynamic = opt_in > fixed ? opt_in - fixed : 0;
-  if (const auto result =
-          api.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic, kernel,
-                                   device);
+  if (const auto result = api.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                   dynamic, kernel, device);
       result != CUDA_SUCCESS)
     return api.failed("cuKernelSetAttribute", result);
   loaded->limits_ = {static_cast<unsigned>(threads), static_cast<unsigned>(fixed),
@@ -125,8 +121,14 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
   return std::shared_ptr<const LoadedKernel>(loaded);
 }
 
-CUkernel Kernel::handle() const noexcept { return loaded_->library().kernel(); }
-const ArtifactFacts& Kernel::facts() const noexcept { return loaded_->library().artifact().facts; }
-int Kernel::device() const noexcept { return loaded_->ordinal(); }
+CUkernel Kernel::handle() const noexcept {
+  return loaded_->library().kernel();
+}
+const ArtifactFacts& Kernel::facts() const noexcept {
+  return loaded_->library().artifact().facts;
+}
+int Kernel::device() const noexcept {
+  return loaded_->ordinal();
+}
 
 }  // namespace kiln

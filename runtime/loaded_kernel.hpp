@@ -57,8 +57,8 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   /// Raises the kernel's dynamic shared memory limit to all that the device has left, once, so that
   /// no launch ever has to, and loads the module into the current context where there is one, so
   /// that the first launch (which may be captured) does not.
-  static Result<std::shared_ptr<const LoadedKernel>> prepare(
-      std::shared_ptr<const Library> library, int ordinal);
+  static Result<std::shared_ptr<const LoadedKernel>> prepare(std::shared_ptr<const Library> library,
+                                                             int ordinal);
 
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }

@@ -11,6 +11,7 @@
 #include "kiln/cache/digest.hpp"
 #include "runtime/elf.hpp"
 #include "runtime/read_file.hpp"
+#include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
@@ -25,10 +26,6 @@ constexpr int kOldestMajor = 9;
 
 Error unusable(std::string why) {
   return Error(ErrorCode::no_toolchain, std::move(why));
-}
-
-std::string version_text(int major, int minor) {
-  return std::to_string(major) + "." + std::to_string(minor);
 }
 
 Result<SharedObject> shared_object_of_this_machine(const fs::path& path) {

@@ -4,6 +4,8 @@
 
 #include "runtime/architecture.hpp"
 
+#include "runtime/version_text.hpp"
+
 namespace kiln {
 namespace {
 
@@ -24,12 +26,8 @@ class Binder {
   explicit Binder(void* library) : library_(library) {}
   template <class Function>
   void required(Function& slot, const char* name) {
-    optional(slot, name);
-    if (slot == nullptr) missing_.append(missing_.empty() ? "" : ", ").append(name);
-  }
-  template <class Function>
-  void optional(Function& slot, const char* name) {
     slot = reinterpret_cast<Function>(::dlsym(library_, name));
+    if (slot == nullptr) missing_.append(missing_.empty() ? "" : ", ").append(name);
   }
   const std::string& missing() const noexcept { return missing_; }
 
@@ -55,12 +53,7 @@ std::string bind_all(void* library, NvrtcApi& api) {
   binder.required(api.get_cubin, "nvrtcGetCUBIN");
   binder.required(api.get_ptx_size, "nvrtcGetPTXSize");
   binder.required(api.get_ptx, "nvrtcGetPTX");
-  binder.optional(api.set_flow_callback, "nvrtcSetFlowCallback");
   return binder.missing();
-}
-
-std::string version_text(int major, int minor) {
-  return std::to_string(major) + "." + std::to_string(minor);
 }
 
 }  // namespace
@@ -68,8 +61,15 @@ std::string version_text(int major, int minor) {
 Result<NvrtcLibrary> NvrtcLibrary::open(const NvrtcFiles& files) {
   // NVRTC asks for its builtins by bare name; once loaded, that name stands for these, whatever the
   // loader's path holds.
-  if (::dlopen(files.builtins.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
+  void* const builtins = ::dlopen(files.builtins.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (builtins == nullptr)
     return cannot_load(files, "its builtins " + files.builtins.string() + ": " + loader_error());
+  // Unless this process already holds others of that name: then NVRTC would compile with those, and
+  // what it makes would stand under the name of these.
+  const auto bare = "libnvrtc-builtins.so." + version_text(files.major, files.minor);
+  if (::dlopen(bare.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != builtins)
+    return cannot_load(files, "this process already holds another " + bare +
+                                  "; name the NVRTC that belongs to that one");
   void* const library = ::dlopen(files.library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return cannot_load(files, loader_error());
 

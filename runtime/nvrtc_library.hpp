@@ -32,8 +32,6 @@ struct NvrtcApi {
   decltype(&nvrtcGetCUBIN) get_cubin = nullptr;
   decltype(&nvrtcGetPTXSize) get_ptx_size = nullptr;
   decltype(&nvrtcGetPTX) get_ptx = nullptr;
-  /// Null where NVRTC lacks it.
-  decltype(&nvrtcSetFlowCallback) set_flow_callback = nullptr;
 };
 
 class NvrtcLibrary {

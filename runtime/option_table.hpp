@@ -64,8 +64,9 @@ inline constexpr OptionRule kOptionRules[] = {
     {"--frandom-seed", "-frandom-seed", OptionValue::text, OptionRepeat::last, {}, 12, 9},
     {"--define-macro", "-D", OptionValue::macro, OptionRepeat::by_name},
     {"--undefine-macro", "-U", OptionValue::macro, OptionRepeat::by_name},
-    // Without raw strings, as in C++03, the include scan would not see what the compiler sees.
-    {"--std", "-std", OptionValue::choice, OptionRepeat::last, "c++11|c++14|c++17|c++20|c++23@13.3"},
+    // Before C++17 there are trigraphs, and before C++11 no raw strings: the include scan would not
+    // see what the compiler sees.
+    {"--std", "-std", OptionValue::choice, OptionRepeat::last, "c++17|c++20|c++23@13.3"},
     {"--builtin-move-forward", "-builtin-move-forward", OptionValue::boolean},
     {"--builtin-initializer-list", "-builtin-initializer-list", OptionValue::boolean},
     {"--disable-warnings", "-w"},

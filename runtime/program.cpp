@@ -45,10 +45,11 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
   program.options = *std::move(options);
   const auto& dated = program.options.time_macro;
   if (!dated.empty() && spec.unknown_inputs == UnknownInputs::refuse)
-    return Error(ErrorCode::not_cacheable,
-                 "kernel " + spec.name + ": the option " + dated +
-                     " uses the time of the compile, so the kernel has no compile key. Pass a fixed "
-                     "text, or set UnknownInputs::compile_without_storing");
+    return Error(
+        ErrorCode::not_cacheable,
+        "kernel " + spec.name + ": the option " + dated +
+            " uses the time of the compile, so the kernel has no compile key. Pass a fixed "
+            "text, or set UnknownInputs::compile_without_storing");
 
   auto header = make_key_header(spec.key);
   if (!header) return about(spec, header.error());

@@ -150,8 +150,11 @@ std::string first_fatal_line(std::string_view log) {
   return shortened(first);
 }
 
-bool waits_on_grid(std::string_view ptx) noexcept {
+bool waits_on_grid(std::string_view ptx, std::string_view symbol) noexcept {
   constexpr std::string_view kWait = "griddepcontrol.wait";
+  // The waits of other kernels in the program do not count.
+  std::string_view before;
+  bool ours = true;
   for (std::size_t at = 0; at < ptx.size();) {
     const auto rest = ptx.substr(at);
     std::string_view end;
@@ -169,7 +172,11 @@ bool waits_on_grid(std::string_view ptx) noexcept {
     } else if (is_name(rest.front())) {
       std::size_t size = 1;
       while (size < rest.size() && is_name(rest[size])) ++size;
-      if (rest.substr(0, size) == kWait) return true;
+      const auto word = rest.substr(0, size);
+      if (word == kWait && ours) return true;
+      if (before == ".entry") ours = word == symbol;
+      if (word == ".func") ours = true;
+      before = word;
       at += size;
     } else {
       ++at;

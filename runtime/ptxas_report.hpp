@@ -23,7 +23,8 @@ PtxasReport read_ptxas_report(std::string_view log, std::string_view symbol);
 /// else the first line. Long lines are cut, which the line then says.
 std::string first_fatal_line(std::string_view log);
 
-/// Whether `ptx` holds a griddepcontrol.wait instruction.
-bool waits_on_grid(std::string_view ptx) noexcept;
+/// Whether the kernel `symbol` of `ptx`, or a function that is no kernel, holds a
+/// griddepcontrol.wait instruction.
+bool waits_on_grid(std::string_view ptx, std::string_view symbol) noexcept;
 
 }  // namespace kiln

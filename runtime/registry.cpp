@@ -25,9 +25,9 @@ Result<KernelId> Registry::add(const KernelSpec& spec) {
   for (std::uint32_t index = 0; index < size; ++index)
     if (at({index})->spec() == spec) return KernelId{index};
   if (size == kChunk * kChunks)
-    return Error(ErrorCode::unsupported,
-                 "kernel " + spec.name + ": a Runtime holds at most " +
-                     std::to_string(kChunk * kChunks) + " registered kernels; open another one");
+    return Error(ErrorCode::unsupported, "kernel " + spec.name + ": a Runtime holds at most " +
+                                             std::to_string(kChunk * kChunks) +
+                                             " registered kernels; open another one");
   auto& chunk = chunks_[size / kChunk];
   if (chunk == nullptr) chunk = std::make_unique<std::unique_ptr<Registered>[]>(kChunk);
   chunk[size % kChunk] = std::make_unique<Registered>(spec);

@@ -60,7 +60,7 @@ class Registry {
   std::mutex mutex_;
   std::atomic<std::uint32_t> size_{0};
   // Chunks never move and a slot is written before size_ passes it, so readers need no lock.
-  std::array<std::unique_ptr<std::unique_ptr<Registered>[]>, kChunks> chunks_{};
+  std::array<std::unique_ptr<std::unique_ptr<Registered>[]>, kChunks> chunks_ {};
 };
 
 }  // namespace kiln

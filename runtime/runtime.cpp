@@ -20,6 +20,22 @@ Error unknown_id(KernelId id) {
                "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
 }
 
+Status make_absolute(RuntimeOptions& options) {
+  std::vector<std::filesystem::path*> paths = {&options.source_directory};
+  for (auto& root : options.include_roots) paths.push_back(&root);
+  for (auto* path : paths) {
+    if (path->empty()) continue;
+    std::error_code failure;
+    auto absolute = std::filesystem::absolute(*path, failure);
+    if (failure)
+      return Error(ErrorCode::invalid_argument,
+                   "the directory " + path->string() +
+                       " is relative to a working directory that is gone; give an absolute path");
+    *path = std::move(absolute);
+  }
+  return {};
+}
+
 std::vector<IncludeRoot> include_roots(const RuntimeOptions& options, const NvrtcSearch& search) {
   std::vector<IncludeRoot> roots;
   for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
@@ -46,7 +62,6 @@ Result<std::shared_ptr<const DriverApi>> Runtime::State::driver() {
     if (generation != fork_generation()) return forked();
     return driver_owner;
   }
-  watch_forks();
   KILN_TRY(driver_owner, DriverApi::load());
   generation = fork_generation();
   driver_seen.store(driver_owner.get(), std::memory_order_release);
@@ -86,9 +101,13 @@ Result<Program> Runtime::State::program(const KernelSpec& spec) {
 Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
                                                std::string_view architecture) {
   if (auto status = compiler.check_target(architecture); !status) return status.error();
+  if (const auto sm = parse_architecture(architecture)->sm; sm < spec.oldest_sm)
+    return Error(ErrorCode::unsupported, "kernel " + spec.name + " needs sm_" +
+                                             std::to_string(spec.oldest_sm) + " or newer, not " +
+                                             std::string(architecture));
   KILN_TRY(auto made, program(spec));
-  return CompileRequest(std::make_shared<const Program>(std::move(made)),
-                        std::string(architecture), [this, &spec] { return program(spec); });
+  return CompileRequest(std::make_shared<const Program>(std::move(made)), std::string(architecture),
+                        [this, &spec] { return program(spec); });
 }
 
 Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
@@ -98,12 +117,12 @@ Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
       ordinal >= Registered::kMaxDevices)
     return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) + "; the " +
                                            "driver sees " + std::to_string(infos.size()));
-  KILN_TRY(auto wish, request(registered.spec(),
-                              infos[static_cast<std::size_t>(ordinal)].architecture));
+  KILN_TRY(auto wish,
+           request(registered.spec(), infos[static_cast<std::size_t>(ordinal)].architecture));
   auto outcome = service.obtain(wish);
   if (!outcome.status) return outcome.status.error();
-  KILN_TRY(const auto* const loaded, registered.load(api, *outcome.artifact, ordinal, options.log,
-                                                     counters.module_loads));
+  KILN_TRY(const auto* const loaded,
+           registered.load(api, *outcome.artifact, ordinal, options.log, counters.module_loads));
   return loaded->handle();
 }
 
@@ -113,6 +132,16 @@ Runtime& Runtime::operator=(Runtime&&) noexcept = default;
 Runtime::~Runtime() = default;
 
 Result<Runtime> Runtime::open(RuntimeOptions options) {
+  watch_forks();
+  // Once and for all: the working directory may change later.
+  if (auto status = make_absolute(options); !status) return status.error();
+  // NVRTC reads this one by itself and makes other code of the same inputs.
+  if (const auto version = process_environment()("NV_NVVM_VERSION"); version) {
+    if (options.log && !options.cache_directory.empty())
+      options.log(LogLevel::warning, "the cache is off, since NV_NVVM_VERSION=" + *version +
+                                         " changes what NVRTC makes; unset it to use the cache");
+    options.cache_directory.clear();
+  }
   std::optional<cache::Store> store;
   if (!options.cache_directory.empty()) {
     auto opened = cache::Store::open({options.cache_directory, options.durable, options.log});
@@ -120,8 +149,7 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
     store = *std::move(opened);
   }
   auto search = find_nvrtc(options.nvrtc, process_environment());
-  return Runtime(
-      std::make_unique<State>(std::move(options), std::move(store), std::move(search)));
+  return Runtime(std::make_unique<State>(std::move(options), std::move(store), std::move(search)));
 }
 
 Status Runtime::add_source(std::string_view name, std::string_view text) {
@@ -143,12 +171,10 @@ Result<KernelId> Runtime::add(const KernelSpec& spec) {
 
 Result<Kernel> Runtime::get(KernelId id) {
   const auto* api = state_->open_driver();
-  if (api == nullptr) [[unlikely]] {
+  if (api == nullptr || state_->generation != fork_generation()) [[unlikely]] {
     KILN_TRY(const auto opened, state_->driver());
     api = opened.get();
   }
-  if (state_->generation != fork_generation()) [[unlikely]]
-    return forked();
   KILN_TRY(const auto device, api->current_device());
   if (device < 0) [[unlikely]]
     return Error(ErrorCode::no_device,
@@ -161,7 +187,8 @@ Result<Kernel> Runtime::get(KernelId id, int ordinal) {
   auto* registered = state_->registry.at(id);
   if (registered == nullptr) [[unlikely]]
     return unknown_id(id);
-  if (ordinal >= 0 && ordinal < Registered::kMaxDevices) [[likely]]
+  if (ordinal >= 0 && ordinal < Registered::kMaxDevices && state_->generation == fork_generation())
+      [[likely]]
     if (const auto* loaded = registered->find(ordinal)) [[likely]]
       return loaded->handle();
   return state_->load(*registered, ordinal);
@@ -196,8 +223,14 @@ Result<DeviceInfo> Runtime::device(int ordinal) {
   return infos[static_cast<std::size_t>(ordinal)];
 }
 
-LaunchPool& Runtime::launches() noexcept { return state_->launches; }
-RuntimeCounters Runtime::counters() const noexcept { return state_->counters.snapshot(); }
-const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
+LaunchPool& Runtime::launches() noexcept {
+  return state_->launches;
+}
+RuntimeCounters Runtime::counters() const noexcept {
+  return state_->counters.snapshot();
+}
+const RuntimeOptions& Runtime::options() const noexcept {
+  return state_->options;
+}
 
 }  // namespace kiln

@@ -53,7 +53,8 @@ struct Runtime::State {
   std::mutex driver_mutex;
   std::shared_ptr<const DriverApi> driver_owner;
   std::atomic<const DriverApi*> driver_seen{nullptr};
-  unsigned generation = 0;
+  /// Of the process that opened this Runtime, or its driver.
+  std::atomic<unsigned> generation{fork_generation()};
 };
 
 }  // namespace kiln

@@ -5,16 +5,14 @@
 #include <charconv>
 #include <tuple>
 
+#include "runtime/version_text.hpp"
+
 namespace kiln {
 namespace {
 
 // Fewer digits than this would match by chance.
 constexpr std::size_t kShortestPrefix = 8;
 constexpr std::string_view kContentPrefix = "xxh3-";
-
-std::string version_text(const ToolchainId& id) {
-  return std::to_string(id.major) + "." + std::to_string(id.minor);
-}
 
 bool is_build_id(std::string_view text) {
   if (text.starts_with(kContentPrefix)) text.remove_prefix(kContentPrefix.size());
@@ -31,7 +29,8 @@ bool parse_number(std::string_view text, int& value) {
 }  // namespace
 
 std::string ToolchainId::to_text() const {
-  return "nvrtc " + version_text(*this) + " " + nvrtc_build_id + " builtins " + builtins_build_id;
+  return "nvrtc " + version_text(major, minor) + " " + nvrtc_build_id + " builtins " +
+         builtins_build_id;
 }
 
 std::optional<ToolchainId> ToolchainId::from_text(std::string_view text) {
@@ -56,7 +55,7 @@ std::optional<ToolchainId> ToolchainId::from_text(std::string_view text) {
 }
 
 bool ToolchainId::matches(std::string_view wanted) const {
-  if (wanted == version_text(*this) || wanted == to_text()) return true;
+  if (wanted == version_text(major, minor) || wanted == to_text()) return true;
   return wanted.size() >= kShortestPrefix && nvrtc_build_id.starts_with(wanted) &&
          wanted != kContentPrefix;
 }

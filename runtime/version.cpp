@@ -2,6 +2,7 @@
 
 #include "runtime/driver_api.hpp"
 #include "runtime/nvrtc_search.hpp"
+#include "runtime/version_text.hpp"
 
 namespace kiln {
 
@@ -14,7 +15,7 @@ Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
   const auto search = find_nvrtc(options.nvrtc, environment);
   if (!search.found) return no_nvrtc_error(search);
   const auto& files = *search.found;
-  return ToolchainInfo{.version = std::to_string(files.major) + "." + std::to_string(files.minor),
+  return ToolchainInfo{.version = version_text(files.major, files.minor),
                        .identity = files.toolchain().to_text(),
                        .library = files.library,
                        .how_found = files.how_found};
@@ -23,7 +24,7 @@ Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
 std::string driver_version() {
   const int number = installed_driver_version();
   if (number == 0) return {};
-  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  return cuda_version_text(number);
 }
 
 }  // namespace kiln

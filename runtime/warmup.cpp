@@ -70,11 +70,9 @@ class WarmupRun {
       ready_.pop_front();
       lock.unlock();
       const bool finished = advance(task);
+      if (finished) finish(*task.report);
       lock.lock();
-      if (finished)
-        finish(*task.report);
-      else
-        busy_.push_back(std::move(task));
+      if (!finished) busy_.push_back(std::move(task));
     }
     changed_.notify_all();
   }
@@ -102,13 +100,20 @@ class WarmupRun {
     return true;
   }
 
+  // One callback at a time, in order, and without holding up the other threads' work.
   void finish(const KernelReport& report) {
-    ++done_;
-    if (options_.progress) options_.progress({done_, total_, &report});
+    const std::lock_guard one_at_a_time(progress_mutex_);
+    std::size_t done = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      done = ++done_;
+    }
+    if (options_.progress) options_.progress({done, total_, &report});
   }
 
   Runtime::State& state_;
   const WarmupOptions& options_;
+  std::mutex progress_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> ready_;
@@ -168,7 +173,8 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
     if (!infos)
       return Error(ErrorCode::no_device,
                    "warmup: no architecture is named and no device can be asked for one; name "
-                   "them, such as sm_90a. " + infos.error().message());
+                   "them, such as sm_90a. " +
+                       infos.error().message());
     for (const auto& info : *infos) architectures.push_back(info.architecture);
   }
   for (const auto& architecture : architectures)
@@ -182,8 +188,8 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   const auto registered = state.registry.size();
   for (std::uint32_t index = 0; index < registered; ++index)
     for (const auto& architecture : distinct)
-      report.kernels.push_back({.kernel = state.registry.at({index})->spec().name,
-                                .architecture = architecture});
+      report.kernels.push_back(
+          {.kernel = state.registry.at({index})->spec().name, .architecture = architecture});
   WarmupRun run(state, options);
   for (std::size_t i = 0; i < report.kernels.size(); ++i)
     run.add(state.registry.at({static_cast<std::uint32_t>(i / distinct.size())})->spec(),
@@ -192,10 +198,12 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
   run.run(jobs);
 
+  // A filled cache serves without a compiler by its record of this one.
+  if (!options.architectures.empty()) state.service.record_toolchain();
   // Named architectures mean a prewarm. Otherwise load as well, so that nothing is left for the
   // first launch, on the device whose context is current; other devices load at their first get().
-  const auto current = options.architectures.empty() ? state.open_driver()->current_device()
-                                                     : Result<int>(-1);
+  const auto current =
+      options.architectures.empty() ? state.open_driver()->current_device() : Result<int>(-1);
   if (current && *current >= 0) {
     KILN_TRY(const auto info, device(*current));
     for (std::size_t i = 0; i < report.kernels.size(); ++i) {

@@ -44,7 +44,9 @@ class DeviceArray {
     ENGINE_CALL(cuMemAlloc, &address_, count * sizeof(T));
     ENGINE_CALL(cuMemsetD8, address_, 0, count * sizeof(T));
   }
-  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { assign(values); }
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
+    assign(values);
+  }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   ~DeviceArray() { symbol<decltype(&::cuMemFree)>(ENGINE_STRING(cuMemFree))(address_); }

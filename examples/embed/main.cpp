@@ -29,9 +29,10 @@ constexpr std::size_t kPositions = 4096;
 class CacheWriter {
  public:
   static kiln::Result<CacheWriter> create(kiln::Runtime& runtime) {
-    KILN_TRY(auto kernel, kv_insert::KvInsert::create(
-                              runtime, {.heads = kHeads, .record = kv_insert::Record::fp8,
-                                        .page_slots = kPageSlots, .ratio = 1}));
+    KILN_TRY(auto kernel, kv_insert::KvInsert::create(runtime, {.heads = kHeads,
+                                                                .record = kv_insert::Record::fp8,
+                                                                .page_slots = kPageSlots,
+                                                                .ratio = 1}));
     return CacheWriter(std::move(kernel));
   }
   const kv_insert::KvInsert& kernel() const { return kernel_; }
@@ -118,7 +119,8 @@ int run() {
   if (!launch) return std::fprintf(stderr, "%s\n", launch.error().message().c_str()), 1;
 
   CUstream stream = nullptr;
-  ENGINE_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+  // A stream that is ordered after the copies, which go to the default stream.
+  ENGINE_CALL(cuStreamCreate, &stream, CU_STREAM_DEFAULT);
   CUgraph graph = nullptr;
   CUgraphExec instance = nullptr;
   ENGINE_CALL(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -159,4 +161,6 @@ int run() {
 
 }  // namespace
 
-int main() { return run(); }
+int main() {
+  return run();
+}

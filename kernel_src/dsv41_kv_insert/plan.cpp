@@ -53,7 +53,8 @@ KernelSpec spec_of(const Key& key) {
   return {.name = "dsv41_kv_insert",
           .source = "kernel_src/dsv41_kv_insert/kernel.cu",
           .key = key_values(key),
-          .builtins = Builtins::minimal};
+          .builtins = Builtins::minimal,
+          .oldest_sm = 90};
 }
 
 Plan plan_of(const Key& key, std::uint64_t tokens) noexcept {

@@ -94,8 +94,7 @@ void compile_rows(Setup& setup, const KernelSpec& spec, int rounds) {
   Counters counters;
   int serial = 0;
   std::vector<bench::Arm> arms = {
-      {"bare NVRTC, the same flags",
-       [&] { bare_compile(library.api(), *program, arguments); }},
+      {"bare NVRTC, the same flags", [&] { bare_compile(library.api(), *program, arguments); }},
       {"Kiln: key, look-up, lock, compile, publish", [&] {
          // Another name gives another key each time, so that every call is cold.
          auto renamed = spec;

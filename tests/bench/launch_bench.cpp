@@ -25,8 +25,12 @@ void* operator new(std::size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
   std::abort();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 
 namespace {
 
@@ -49,8 +53,8 @@ T must(Result<T> result) {
 std::string empty_source(int parameters, bool waits) {
   std::string list;
   for (int i = 0; i < parameters; ++i)
-    list += (i > 0 ? ", " : "") + std::string(i % 2 == 0 ? "void*" : "int") + " p" +
-            std::to_string(i);
+    list +=
+        (i > 0 ? ", " : "") + std::string(i % 2 == 0 ? "void*" : "int") + " p" + std::to_string(i);
   return "extern \"C\" __global__ void entry(" + list + ") {" +
          (waits ? "asm volatile(\"griddepcontrol.wait;\");" : "") + "}";
 }
@@ -69,8 +73,9 @@ void launch_rows(Runtime& runtime, test::CudaDriver& driver, int parameters, Ove
     arguments.push_back({&value, i % 2 == 0 ? 8u : 4u});
     table.push_back(&value);
   }
-  auto descriptor = must(runtime.launches().prepare(
-      kernel, {.block_threads = {32}, .overlap_previous = overlap}, std::span<const Argument>(arguments)));
+  auto descriptor =
+      must(runtime.launches().prepare(kernel, {.block_threads = {32}, .overlap_previous = overlap},
+                                      std::span<const Argument>(arguments)));
 
   const auto raw = reinterpret_cast<decltype(&::cuLaunchKernelEx)>(
       ::dlsym(::dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchKernelEx"));
@@ -109,8 +114,10 @@ void launch_rows(Runtime& runtime, test::CudaDriver& driver, int parameters, Ove
       const auto before = allocations.load();
       const auto start = std::chrono::steady_clock::now();
       arms[which].run();
-      times[which] = std::chrono::duration<double, std::micro>(
-                         std::chrono::steady_clock::now() - start).count() / kLaunches;
+      times[which] =
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+              .count() /
+          kLaunches;
       if (which == 1) allocated += allocations.load() - before;
       if (round >= 0) arms[which].microseconds.push_back(times[which]);
     }
@@ -128,20 +135,20 @@ void get_rows(Runtime& runtime) {
   const auto id = must(runtime.add(test::scale_spec(0)));
   static_cast<void>(must(runtime.get(id)));
   const auto measure = [&](const char* title) {
-    std::vector<bench::Arm> arms = {
-        {"an empty call, for the loop",
-         [&] {
-           for (int i = 0; i < 1000; ++i) asm volatile("" ::"r"(i) : "memory");
-         }},
-        {"Runtime::get(id, ordinal)",
-         [&] {
-           for (int i = 0; i < 1000; ++i)
-             if (!runtime.get(id, 0)) fail("get");
-         }},
-        {"Runtime::get(id), current context", [&] {
-           for (int i = 0; i < 1000; ++i)
-             if (!runtime.get(id)) fail("get");
-         }}};
+    std::vector<bench::Arm> arms = {{"an empty call, for the loop",
+                                     [&] {
+                                       for (int i = 0; i < 1000; ++i)
+                                         asm volatile("" ::"r"(i) : "memory");
+                                     }},
+                                    {"Runtime::get(id, ordinal)",
+                                     [&] {
+                                       for (int i = 0; i < 1000; ++i)
+                                         if (!runtime.get(id, 0)) fail("get");
+                                     }},
+                                    {"Runtime::get(id), current context", [&] {
+                                       for (int i = 0; i < 1000; ++i)
+                                         if (!runtime.get(id)) fail("get");
+                                     }}};
     bench::run_rounds(arms, 10001, 1);
     bench::print(std::string(title) + " (a row is 1000 calls: read us as ns)", arms);
   };

@@ -42,9 +42,8 @@ inline void print(const std::string& title, const std::vector<Arm>& arms) {
     for (std::size_t i = 0; i < arm.microseconds.size(); ++i)
       differences.push_back(arm.microseconds[i] - arms.front().microseconds[i]);
     std::printf("  %-44s %10.3f us  (10 %% %.3f, 90 %% %.3f)  minus first %+.3f us\n",
-                arm.name.c_str(), quantile(arm.microseconds, 0.5),
-                quantile(arm.microseconds, 0.1), quantile(arm.microseconds, 0.9),
-                quantile(differences, 0.5));
+                arm.name.c_str(), quantile(arm.microseconds, 0.5), quantile(arm.microseconds, 0.1),
+                quantile(arm.microseconds, 0.9), quantile(differences, 0.5));
   }
   std::fflush(stdout);
 }

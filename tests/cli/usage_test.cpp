@@ -116,8 +116,8 @@ TEST_F(Usage, TheToolkitsStubDriverCountsAsNone) {
   std::filesystem::create_directories(directory_ / "stubs");
   std::filesystem::create_symlink(stub, directory_ / "stubs" / "libcuda.so.1");
   environment_["LD_LIBRARY_PATH"] = (directory_ / "stubs").string();
-  const auto unnamed = kiln({"prewarm", "--model", "deepseek-v4.1-flash", "--cache-dir",
-                             cache().string()});
+  const auto unnamed =
+      kiln({"prewarm", "--model", "deepseek-v4.1-flash", "--cache-dir", cache().string()});
   EXPECT_EQ(unnamed.exit_code, 2) << unnamed.err;
   EXPECT_NE(unnamed.err.find("--arch"), std::string::npos) << unnamed.err;
   const auto version = kiln({"--version"});

@@ -112,10 +112,9 @@ TEST_F(RuntimeGpu, RefusesWhatTheKernelCannotTake) {
                 .error()
                 .code(),
             ErrorCode::invalid_argument);
-  EXPECT_EQ(launches.prepare(scale, {.overlap_previous = Overlap::yes}, p, p, 1.0f, 1)
-                .error()
-                .code(),
-            ErrorCode::unsupported);
+  EXPECT_EQ(
+      launches.prepare(scale, {.overlap_previous = Overlap::yes}, p, p, 1.0f, 1).error().code(),
+      ErrorCode::unsupported);
   auto launch = launches.prepare(scale, {}, p, p, 1.0f, 1);
   ASSERT_TRUE(launch) << message_of(launch);
   EXPECT_EQ(launch->set_argument(4, 1).code(), ErrorCode::invalid_argument);
@@ -148,9 +147,8 @@ TEST_F(RuntimeGpu, AChainOfDependentLaunchesKeepsItsOrderEagerlyAndInAGraph) {
   for (const auto overlap : {Overlap::no, Overlap::yes}) {
     auto a = driver_->upload(std::vector<int>(kCount, 5));
     auto b = driver_->buffer(kCount * sizeof(int));
-    const LaunchShape shape{.grid_blocks = {kCount / 256},
-                            .block_threads = {256},
-                            .overlap_previous = overlap};
+    const LaunchShape shape{
+        .grid_blocks = {kCount / 256}, .block_threads = {256}, .overlap_previous = overlap};
     auto forth = runtime_->launches().prepare(chain, shape, a.address(), b.address(), kCount);
     auto back = runtime_->launches().prepare(chain, shape, b.address(), a.address(), kCount);
     ASSERT_TRUE(forth && back);
@@ -249,8 +247,8 @@ TEST_F(RuntimeGpu, KernelsAndDescriptorsOutliveTheirRuntime) {
   EXPECT_EQ(dy.download<float>(), (std::vector<float>{8, 9}));
 }
 
-// T19: KILN_TEST_CARRIED_CACHE names a cache that tests/support/worker filled for sm_90a on a machine
-// without a GPU, best with an NVRTC newer than this machine's driver.
+// T19: KILN_TEST_CARRIED_CACHE names a cache that tests/support/worker filled for sm_90a on a
+// machine without a GPU, best with an NVRTC newer than this machine's driver.
 TEST_F(RuntimeGpu, ACacheFilledElsewhereByANewerCompilerServesHere) {
   const char* carried = std::getenv("KILN_TEST_CARRIED_CACHE");
   if (carried == nullptr) GTEST_SKIP() << "KILN_TEST_CARRIED_CACHE names no cache";

@@ -1,5 +1,10 @@
 // Public faults of other kernel caches, tried on ours: T2, T19, T20.
+#include <unistd.h>
+
 #include <array>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
 
 #include "issues/trial_fixture.hpp"
 #include "kiln/cache/store.hpp"
@@ -156,6 +161,82 @@ TEST_F(Trial, T32_PlaceAndPersonLeaveNoTrace) {
     EXPECT_EQ(artifact->key, key);
     EXPECT_EQ(entry, bytes);
   }
+}
+
+// Code that names a directory of this machine is used and not stored.
+TEST_F(Trial, T32_CodeThatHoldsAPlaceIsNotStored) {
+  const auto root = directory_ / "include";
+  std::filesystem::create_directories(root);
+  write_file(root / "where.h", "#define WHERE __FILE__\n#include <name.h>\n");
+  write_file(root / "name.h", "__device__ inline char name(int i) { return __FILE__[i]; }\n");
+  auto with = options();
+  with.include_roots = {root};
+  auto runtime = open(with);
+  const auto artifact = compile(runtime,
+                                "#include <where.h>\nextern \"C\" __global__ void entry(char* p) "
+                                "{ *p = name(static_cast<int>(*p)); }\n");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  EXPECT_NE(cubin_of(*artifact).find(root.string()), std::string::npos);
+  EXPECT_EQ(entries(), 0u);
+  EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
+}
+
+// NVRTC reads this variable by itself: what it makes then is of no use to anybody else.
+TEST_F(Trial, T32_AVariableThatChangesTheCodeTurnsTheCacheOff) {
+  ASSERT_EQ(::setenv("NV_NVVM_VERSION", "nvvm-latest", 1), 0);
+  const auto artifact = compile("extern \"C\" __global__ void entry(int* p) { *p = 1; }\n");
+  ::unsetenv("NV_NVVM_VERSION");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  EXPECT_EQ(entries(), 0u);
+  EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
+}
+
+// A header that vanishes while its program compiles ends in an error, not in another try for ever.
+TEST_F(Trial, T13_AHeaderThatVanishesDuringTheCompileIsAnError) {
+  const auto root = directory_ / "include";
+  std::filesystem::create_directories(root);
+  write_file(root / "gone.h", "#define GONE 1\n");
+  auto with = options();
+  with.include_roots = {root};
+  auto runtime = open(with);
+  ASSERT_TRUE(runtime.add_source(
+      "trial.cu",
+      "#include \"gone.h\"\nextern \"C\" __global__ void entry(float* x) {\n"
+      "  float a = x[0];\n#pragma unroll\n"
+      "  for (int i = 0; i < 400; ++i) a = a * x[i] + x[i + 7];\n  *x = a;\n}\n"));
+  const auto id = runtime.add({.name = "trial", .source = "trial.cu"});
+  ASSERT_TRUE(id) << message_of(id);
+  std::atomic<bool> done{false};
+  std::thread remover([&] {
+    // The lock file appears right before the compile begins.
+    while (!std::filesystem::exists(cache_ / "v1" / "lock") && !done) std::this_thread::yield();
+    std::filesystem::remove(root / "gone.h");
+  });
+  const auto artifact = runtime.artifact(*id, "sm_90a");
+  done = true;
+  remover.join();
+  EXPECT_FALSE(artifact);
+  EXPECT_EQ(entries(), 0u);
+}
+
+// A child forked in the middle of a compile makes its own.
+TEST_F(Trial, T16_AChildForkedDuringACompileCompilesItself) {
+  auto runtime = open();
+  ASSERT_TRUE(runtime.add_source(
+      "trial.cu",
+      "extern \"C\" __global__ void entry(float* x) {\n  float a = x[0];\n"
+      "#pragma unroll\n  for (int i = 0; i < 400; ++i) a = a * x[i] + x[i + 7];\n"
+      "  *x = a;\n}\n"));
+  const auto id = runtime.add({.name = "trial", .source = "trial.cu"});
+  ASSERT_TRUE(id);
+  std::thread compiler([&] { EXPECT_TRUE(runtime.artifact(*id, "sm_90a")); });
+  while (!std::filesystem::exists(cache_ / "v1" / "lock")) std::this_thread::yield();
+  const pid_t child = start_child([&] {
+    ::alarm(60);
+    return runtime.artifact(*id, "sm_90a") ? 0 : 1;
+  });
+  compiler.join();
+  EXPECT_EQ(wait_for(child), 0);
 }
 
 }  // namespace

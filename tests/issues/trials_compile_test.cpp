@@ -87,7 +87,8 @@ TEST_F(Trial, T4_MarksLineEndsAndAccentsNeverBreakABuild) {
 TEST_F(Trial, T5_TheWorkingDirectoryNeverProvidesAHeader) {
   const std::string text =
       "#include \"rel.h\"\nextern \"C\" __global__ void entry(int* p) { *p = REL; }\n";
-  for (const auto* name : {"A", "B", "empty"}) std::filesystem::create_directories(directory_ / name);
+  for (const auto* name : {"A", "B", "empty"})
+    std::filesystem::create_directories(directory_ / name);
   write_file(directory_ / "A" / "rel.h", "#define REL 1\n");
   write_file(directory_ / "B" / "rel.h", "#define REL 2\n");
   for (const auto* name : {"A", "B", "empty"}) {
@@ -113,14 +114,12 @@ TEST_F(Trial, T5_TheWorkingDirectoryNeverProvidesAHeader) {
 
 TEST_F(Trial, T5_ANeighbourInMemoryIsFoundByItsBareName) {
   auto runtime = open();
-  ASSERT_TRUE(runtime.add_source("a/h.h",
-                                 "#if 0\n#include \"b/x.h\"\n#endif\n#include \"x.h\"\n"));
+  ASSERT_TRUE(runtime.add_source("a/h.h", "#if 0\n#include \"b/x.h\"\n#endif\n#include \"x.h\"\n"));
   ASSERT_TRUE(runtime.add_source("a/x.h", "#define X 5\n"));
   ASSERT_TRUE(runtime.add_source("b/x.h", "#define X 6\n"));
-  const auto artifact =
-      compile(runtime,
-              "#include \"a/h.h\"\nstatic_assert(X == 5, \"the neighbour\");\n"
-              "extern \"C\" __global__ void entry(int* p) { *p = X; }\n");
+  const auto artifact = compile(runtime,
+                                "#include \"a/h.h\"\nstatic_assert(X == 5, \"the neighbour\");\n"
+                                "extern \"C\" __global__ void entry(int* p) { *p = X; }\n");
   EXPECT_TRUE(artifact) << message_of(artifact);
 }
 
@@ -183,13 +182,15 @@ TEST_F(Trial, T8_TheTimeMacrosAreRefusedHoweverTheyGetIn) {
     ASSERT_FALSE(artifact) << body;
     EXPECT_EQ(artifact.error().code(), ErrorCode::not_cacheable) << message_of(artifact);
   }
-  const auto artifact = compile("extern \"C\" __global__ void entry(char* p) { *p = __TIME__[0]; }\n",
-                                {.unknown_inputs = UnknownInputs::compile_without_storing});
+  const auto artifact =
+      compile("extern \"C\" __global__ void entry(char* p) { *p = __TIME__[0]; }\n",
+              {.unknown_inputs = UnknownInputs::compile_without_storing});
   EXPECT_TRUE(artifact) << message_of(artifact);
   EXPECT_EQ(entries(), 0u);
   EXPECT_EQ(warnings_.size(), 1u);
-  EXPECT_TRUE(compile("// __TIME__ in a comment\n"
-                      "extern \"C\" __global__ void entry(char* p) { *p = \"__DATE__\"[0]; }\n"));
+  EXPECT_TRUE(
+      compile("// __TIME__ in a comment\n"
+              "extern \"C\" __global__ void entry(char* p) { *p = \"__DATE__\"[0]; }\n"));
 }
 
 TEST_F(Trial, T8_TwoEmptyCachesGetTheSameBytes) {
@@ -200,9 +201,9 @@ TEST_F(Trial, T8_TwoEmptyCachesGetTheSameBytes) {
     std::filesystem::create_directories(directory_ / (std::string("work ") + name));
     const WorkingDirectory here(directory_ / (std::string("work ") + name));
     auto runtime = open(with);
-    const auto artifact = compile(
-        runtime, "extern \"C\" __global__ void entry(int* p) { int never_used; *p = 1; }\n",
-        {.options = {"-lineinfo"}});
+    const auto artifact =
+        compile(runtime, "extern \"C\" __global__ void entry(int* p) { int never_used; *p = 1; }\n",
+                {.options = {"-lineinfo"}});
     ASSERT_TRUE(artifact) << message_of(artifact);
     const auto entry = read_file(entry_path(artifact->key));
     ASSERT_FALSE(entry.empty());
@@ -211,6 +212,16 @@ TEST_F(Trial, T8_TwoEmptyCachesGetTheSameBytes) {
     else
       EXPECT_EQ(entry, bytes);
   }
+}
+
+// A trigraph is another spelling of '#', which no scan of includes sees.
+TEST_F(Trial, T13_StandardsWithTrigraphsAreRefused) {
+  for (const auto* standard : {"-std=c++11", "-std=c++14"})
+    EXPECT_EQ(compile("extern \"C\" __global__ void entry() {}\n", {.options = {standard}})
+                  .error()
+                  .code(),
+              ErrorCode::invalid_argument)
+        << standard;
 }
 
 // T13, in part: a header three levels down counts by content alone.

@@ -102,7 +102,7 @@ TEST(CompileOptions, RefusesWithAReason) {
            Case{{"-ftz"}, "missing"},
            Case{{"-ftz=1"}, "true or false"},
            Case{{"-maxrregcount=many"}, "number"},
-           Case{{"-std=c++03"}, "c++11, c++14, c++17, c++20, c++23"},
+           Case{{"-std=c++14"}, "c++17, c++20, c++23"},
            Case{{"-D"}, "missing"},
            Case{{"-D=1"}, "macro's name"},
            Case{{"-DA =1"}, "macro's name"},

@@ -92,9 +92,8 @@ TEST(SingleFlight, AWarmProcessNeverMapsNvrtc) {
   KILN_REQUIRES_NVRTC();
   const TemporaryDirectory directory;
   for (const bool cold : {true, false}) {
-    const auto finished =
-        run_process({.arguments = worker(directory.path() / "cache", 3, 2, {}),
-                     .environment = this_environment()});
+    const auto finished = run_process({.arguments = worker(directory.path() / "cache", 3, 2, {}),
+                                       .environment = this_environment()});
     const auto json = nlohmann::json::parse(finished.out, nullptr, false);
     ASSERT_TRUE(json.is_object()) << finished.out << finished.err;
     EXPECT_EQ(json["compiles"], cold ? 3 : 0);

@@ -7,7 +7,9 @@
 
 namespace kiln::test {
 
-inline NvrtcSearch installed_nvrtc() { return find_nvrtc({}, process_environment()); }
+inline NvrtcSearch installed_nvrtc() {
+  return find_nvrtc({}, process_environment());
+}
 
 }  // namespace kiln::test
 

@@ -4,7 +4,8 @@
 //   worker CACHE_DIR KERNELS THREADS START [NVRTC]
 //
 // START is the reading of the monotonic clock, in milliseconds, to begin at, so that several
-// workers begin together; 0 is at once. Every thread asks for every kernel, in the same order, so that all meet at each key.
+// workers begin together; 0 is at once. Every thread asks for every kernel, in the same order, so
+// that all meet at each key.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -49,8 +50,8 @@ int main(int argc, char** argv) {
     ids.push_back(*id);
   }
 
-  std::this_thread::sleep_until(std::chrono::steady_clock::time_point(
-      std::chrono::milliseconds(std::atoll(argv[4]))));
+  std::this_thread::sleep_until(
+      std::chrono::steady_clock::time_point(std::chrono::milliseconds(std::atoll(argv[4]))));
 
   auto errors = nlohmann::json::array();
   auto keys = nlohmann::json::array();

@@ -39,6 +39,9 @@ struct KernelSpec {
   /// include directory, or read or write files are refused.
   std::vector<std::string> options{};
   Builtins builtins = Builtins::full;
+  /// The oldest architecture that the source is written for, such as 90; older ones are refused
+  /// before they are compiled.
+  int oldest_sm = 0;
   UnknownInputs unknown_inputs = UnknownInputs::refuse;
   bool operator==(const KernelSpec&) const = default;
 };

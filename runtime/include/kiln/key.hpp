@@ -26,7 +26,7 @@ namespace kiln {
 template <class Key, class Member>
 struct KeyField {
   std::string_view name;
-  Member Key::* member;
+  Member Key::*member;
 };
 template <class Key, class Member>
 KeyField(const char*, Member Key::*) -> KeyField<Key, Member>;
@@ -70,12 +70,35 @@ KeyValue key_value(std::string_view name, T value) {
   }
 }
 
+template <class Left, class Right>
+constexpr bool same_member(const Left& left, const Right& right) {
+  if constexpr (std::same_as<Left, Right>)
+    return left.member == right.member;
+  else
+    return false;
+}
+
+// How many pairs of fields name one member, each field with itself among them.
+template <class Key>
+constexpr std::size_t equal_pairs() {
+  return std::apply(
+      [](const auto&... left) {
+        const auto row = [&](const auto& right) {
+          return (std::size_t{0} + ... + std::size_t{same_member(left, right)});
+        };
+        return (std::size_t{0} + ... + row(left));
+      },
+      Key::fields());
+}
+
 }  // namespace detail
 
-/// True when fields() has as many entries as `Key` has members.
+/// True when fields() names each member of `Key` once.
 template <class Key>
 inline constexpr bool lists_every_member =
-    detail::member_count<Key>() == std::tuple_size_v<decltype(Key::fields())>;
+    detail::member_count<Key>() ==
+    std::tuple_size_v<decltype(Key::fields())>&& detail::equal_pairs<Key>() ==
+    std::tuple_size_v<decltype(Key::fields())>;
 
 /// The fields of `key` in declared order.
 template <class Key>

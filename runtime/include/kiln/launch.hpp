@@ -97,8 +97,9 @@ class LaunchPool {
   /// The same with the arguments in the order of the kernel's parameters, each of exactly the
   /// parameter's type.
   template <class... Args>
-  Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
-                                   const Args&... arguments) {
+  requires(!(std::is_convertible_v<const Args&, std::span<const Argument>> ||
+             ...)) Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
+                                                    const Args&... arguments) {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
     const std::array<Argument, sizeof...(Args)> list{Argument{&arguments, sizeof(Args)}...};
     return prepare(kernel, shape, std::span<const Argument>(list));

@@ -31,7 +31,7 @@ struct RuntimeOptions {
   /// Makes keys for this toolchain ("13.0", or a whole identity as reports show it) out of those
   /// recorded in the store, as if no NVRTC were installed. Empty: the installed NVRTC.
   std::string toolchain{};
-  /// Compiles at a time; 0: as many as the machine has processors.
+  /// Compiles at a time in a warmup; 0: as many as the machine has processors.
   unsigned jobs = 0;
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
@@ -45,9 +45,9 @@ using EnvironmentReader = std::function<std::optional<std::string>(const char* n
 EnvironmentReader process_environment();
 
 /// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
-/// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is set.
-/// A variable that is set but empty counts as not set.
-/// Errors  invalid_argument for a KILN_JOBS that is not a whole number from 0 to 1024.
+/// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
+/// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
+/// KILN_JOBS that is not a whole number from 0 to 1024.
 Result<RuntimeOptions> options_from(const EnvironmentReader& environment);
 
 }  // namespace kiln

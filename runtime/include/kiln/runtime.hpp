@@ -44,7 +44,7 @@ struct Lookup {
   bool found = false;       ///< in this process or in the store, verified
 };
 
-/// What a Runtime has done so far. A hit on a warm handle is not counted: it touches nothing shared.
+/// What a Runtime has done so far. A hit on a warm handle is not counted, to keep it cheap.
 struct RuntimeCounters {
   std::uint64_t compiles = 0;  ///< that succeeded
   std::uint64_t failed_compiles = 0;
@@ -60,7 +60,8 @@ class Runtime {
  public:
   struct State;  // private to the library
 
-  /// Errors  invalid_argument for options that contradict one another.
+  /// Opens no file but the few that tell which NVRTC is installed; loads nothing.
+  /// Errors  invalid_argument for a relative directory where there is no working directory.
   static Result<Runtime> open(RuntimeOptions options);
   Runtime(Runtime&&) noexcept;
   Runtime& operator=(Runtime&&) noexcept;
@@ -78,7 +79,7 @@ class Runtime {
 
   /// Compiles or finds everything that is registered, in parallel. A kernel that fails is in the
   /// report and does not stop the others. Where `options.architectures` is empty, the kernels are
-  /// loaded on the machine's devices as well.
+  /// also loaded on the device whose context is current; on other devices at their first get().
   /// Errors  invalid_argument for a bad architecture; no_device when none is named and none found.
   Result<WarmupReport> warmup(const WarmupOptions& options = {});
 

@@ -1,6 +1,7 @@
 // What a warmup is asked, and what it reports.
 //
-// Threads: values. The progress callback runs on the warmup's threads, one call at a time.
+// Threads: values. The progress callback runs on the warmup's threads, one call at a time, and must
+// not throw.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // The log sink: where every part of Kiln reports. The library writes to no stream by itself.
 //
-// Threads: a sink is called from any thread, and must not call back into the object that logs.
+// Threads: a sink is called from any thread, must not throw, and must not call back into the
+// object that logs.
 #pragma once
 
 #include <functional>

@@ -131,8 +131,8 @@ class [[nodiscard]] Result {
 
 /// Evaluates `expression`, a Result; returns its error from this function, or stores its value in
 /// `target`, which may be a declaration: KILN_TRY(const auto kernel, runtime.get(id));
-#define KILN_TRY(target, expression)                                       \
-  auto KILN_CONCATENATE(kiln_result_, __LINE__) = (expression);            \
-  if (!KILN_CONCATENATE(kiln_result_, __LINE__))                           \
-    return KILN_CONCATENATE(kiln_result_, __LINE__).error();               \
+#define KILN_TRY(target, expression)                            \
+  auto KILN_CONCATENATE(kiln_result_, __LINE__) = (expression); \
+  if (!KILN_CONCATENATE(kiln_result_, __LINE__))                \
+    return KILN_CONCATENATE(kiln_result_, __LINE__).error();    \
   target = *std::move(KILN_CONCATENATE(kiln_result_, __LINE__))
