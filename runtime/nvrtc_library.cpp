@@ -64,12 +64,6 @@ Result<NvrtcLibrary> NvrtcLibrary::open(const NvrtcFiles& files) {
   void* const builtins = ::dlopen(files.builtins.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (builtins == nullptr)
     return cannot_load(files, "its builtins " + files.builtins.string() + ": " + loader_error());
-  // Unless this process already holds others of that name: then NVRTC would compile with those, and
-  // what it makes would stand under the name of these.
-  const auto bare = "libnvrtc-builtins.so." + version_text(files.major, files.minor);
-  if (::dlopen(bare.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != builtins)
-    return cannot_load(files, "this process already holds another " + bare +
-                                  "; name the NVRTC that belongs to that one");
   void* const library = ::dlopen(files.library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return cannot_load(files, loader_error());
 
@@ -85,6 +79,12 @@ Result<NvrtcLibrary> NvrtcLibrary::open(const NvrtcFiles& files) {
                                   ", but the builtins beside it are those of " +
                                   version_text(files.major, files.minor) +
                                   "; install one whole NVRTC");
+  // Where this process already held others of that name, NVRTC compiles with those, and what it
+  // makes would stand under the name of these.
+  const auto bare = "libnvrtc-builtins.so." + version_text(files.major, files.minor);
+  if (::dlopen(bare.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != builtins)
+    return cannot_load(files, "this process already holds another " + bare +
+                                  "; name the NVRTC that belongs to that one");
   return NvrtcLibrary(api, files);
 }
 
