@@ -1,9 +1,10 @@
 #include "runtime/nvrtc_library.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include "runtime/architecture.hpp"
-
+#include "runtime/elf.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
@@ -18,6 +19,14 @@ Error cannot_load(const NvrtcFiles& files, std::string why) {
 std::string loader_error() {
   const char* const text = ::dlerror();
   return text != nullptr ? text : "the loader gives no reason";
+}
+
+// The build-id of the file behind a loaded library; empty when it cannot be told.
+std::string build_id_of(void* library) {
+  link_map* map = nullptr;
+  if (library == nullptr || ::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return {};
+  const auto object = read_shared_object(std::filesystem::path(map->l_name));
+  return object ? object->build_id : std::string();
 }
 
 // Fills the table; the names of required functions that are not there end up in `missing`.
@@ -79,12 +88,13 @@ Result<NvrtcLibrary> NvrtcLibrary::open(const NvrtcFiles& files) {
                                   ", but the builtins beside it are those of " +
                                   version_text(files.major, files.minor) +
                                   "; install one whole NVRTC");
-  // Where this process already held others of that name, NVRTC compiles with those, and what it
-  // makes would stand under the name of these.
+  // Where this process already held builtins of that name, those of PyTorch's NVRTC for example, it
+  // is with them that NVRTC compiles; what it made would stand under the name of ours.
   const auto bare = "libnvrtc-builtins.so." + version_text(files.major, files.minor);
-  if (::dlopen(bare.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != builtins)
+  void* const used = ::dlopen(bare.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (used != builtins && build_id_of(used) != files.builtins_build_id)
     return cannot_load(files, "this process already holds another " + bare +
-                                  "; name the NVRTC that belongs to that one");
+                                  "; name the NVRTC that it belongs to");
   return NvrtcLibrary(api, files);
 }
 
