@@ -1,7 +1,6 @@
 #include "runtime/compile_service.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <random>
 #include <utility>
 
@@ -29,17 +28,29 @@ bool is_final(const Outcome& outcome) {
                                outcome.status.code() == ErrorCode::unsupported));
 }
 
-// A directory of this machine that the code names; empty for the usual kernel.
-std::string place_in(const Artifact& artifact, const IncludeClosure& closure) {
-  const std::string_view code(reinterpret_cast<const char*>(artifact.cubin), artifact.cubin_bytes);
-  std::error_code failure;
-  auto places = closure.include_directories;
-  places.push_back(std::filesystem::current_path(failure));
-  for (const auto& place : places) {
-    const auto text = place.string();
-    // Shorter ones, "/" above all, turn up by chance.
-    if (text.size() > 3 && code.find(text) != std::string_view::npos) return text;
+bool names_directory(std::string_view code, std::string_view directory) {
+  for (auto at = code.find(directory); at != std::string_view::npos;
+       at = code.find(directory, at + 1)) {
+    const auto end = at + directory.size();
+    if (end == code.size() || code[end] == '/' || code[end] == '\0') return true;
   }
+  return false;
+}
+
+// A directory of this machine that the code names; empty for the usual kernel.
+std::string place_in(const Artifact& artifact, const Program& program) {
+  const auto& options = program.options.arguments;
+  if (std::find(options.begin(), options.end(), "--device-debug") != options.end())
+    return "the working directory, as debug information does";
+  std::string code(reinterpret_cast<const char*>(artifact.cubin), artifact.cubin_bytes);
+  // The names that sources in memory go by are no place, however much they look like one.
+  for (const auto& file : program.closure.memory) {
+    const auto name = std::string(kProgramPrefix) + file.name;
+    for (auto at = code.find(name); at != std::string::npos; at = code.find(name, at))
+      std::fill_n(code.begin() + static_cast<std::ptrdiff_t>(at), name.size(), ' ');
+  }
+  for (const auto& directory : program.closure.include_directories)
+    if (names_directory(code, directory.native())) return directory.string();
   return {};
 }
 
@@ -48,6 +59,14 @@ Outcome failure(const cache::Digest& key, Error error) {
 }
 
 }  // namespace
+
+std::vector<ToolchainId> recorded_toolchains(const cache::Store& store) {
+  std::vector<ToolchainId> found;
+  for (const auto& text : store.records(kToolchainRecords))
+    if (const auto id = ToolchainId::from_text(text)) found.push_back(*id);
+  std::sort(found.begin(), found.end(), newer_first);
+  return found;
+}
 
 CompileService::CompileService(Options options, cache::Store* store, Compiler& compiler,
                                Counters& counters)
@@ -72,9 +91,8 @@ std::vector<ToolchainId> CompileService::candidates() {
     return {found->toolchain()};
   std::vector<ToolchainId> recorded;
   if (store_ == nullptr) return recorded;
-  for (const auto& text : store_->records(kToolchainRecords))
-    if (const auto id = ToolchainId::from_text(text); id && wanted(*id)) recorded.push_back(*id);
-  std::sort(recorded.begin(), recorded.end(), newer_first);
+  for (const auto& id : recorded_toolchains(*store_))
+    if (wanted(id)) recorded.push_back(id);
   return recorded;
 }
 
@@ -272,7 +290,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
         "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
 
   Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
-  if (const auto place = place_in(*artifact, program.closure); publish && !place.empty()) {
+  if (const auto place = place_in(*artifact, program); publish && !place.empty()) {
     log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: its code holds " +
                                place +
                                ", and entries hold no place. -G, -lineinfo and __FILE__ in "

@@ -27,6 +27,9 @@
 
 namespace kiln {
 
+/// The compilers that `store` has seen, newest first.
+std::vector<ToolchainId> recorded_toolchains(const cache::Store& store);
+
 /// The end of a request.
 struct Outcome {
   cache::Digest key{};

@@ -5,6 +5,7 @@
 
 #include "runtime/architecture.hpp"
 #include "runtime/cubin.hpp"
+#include "runtime/fork_generation.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
 
@@ -74,10 +75,10 @@ std::string missing_header_help(std::string_view log, const Program& program) {
     std::string searched;
     for (const auto& directory : program.searched_directories)
       searched.append(searched.empty() ? "" : ", ").append(directory.string());
-    auto help = "header <" + name + "> was not found among the added sources nor in " +
-                (searched.empty() ? std::string("any directory (no toolkit headers were found "
-                                                "beside NVRTC, and no include root is set)")
-                                  : searched);
+    auto help =
+        "header <" + name + "> was not found among the added sources nor in " +
+        (searched.empty() ? std::string("any directory, since no include root is set") : searched);
+    for (const auto& skipped : program.skipped_toolkits) help += "; not looked in: " + skipped;
     if (name.find('.') == std::string::npos && name.find('/') == std::string::npos)
       help += "; NVRTC has no C++ standard library: include <cuda/std/" + name +
               "> of the CUDA toolkit instead";
@@ -165,11 +166,17 @@ Status Compiler::check_target(std::string_view architecture) {
 Result<Artifact> Compiler::compile(const Program& program, std::string_view architecture,
                                    const CompileKey& key, const ToolchainId& toolchain,
                                    bool& passing) {
+  if (compiler_lost_in_fork())
+    return Error(ErrorCode::no_toolchain,
+                 "kernel " + program.spec.name +
+                     " is not in the cache and cannot be compiled here: this process was forked "
+                     "while another thread was compiling. Fork before, or start a new process");
+  const InCompiler inside;
   KILN_TRY(const auto* const nvrtc, library());
   const auto& api = nvrtc->api();
   const auto& spec = program.spec;
   if (auto status = check_version(program.options, toolchain.major, toolchain.minor); !status)
-    return status.error();
+    return Error(status.code(), "kernel " + spec.name + ": " + status.error().message());
   if (auto status = check_supported(*nvrtc, program, architecture); !status) return status.error();
 
   const auto& files = program.closure.memory;
@@ -252,8 +259,9 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
     std::string there;
     for (const auto& k : info->kernels) there.append(there.empty() ? "" : ", ").append(k.symbol);
     return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + ": the program has no kernel with the symbol " +
-                     facts.symbol + (there.empty() ? "; it has none at all" : "; it has " + there) +
+                 "kernel " + spec.name + " for " + facts.architecture +
+                     ": the program has no kernel with the symbol " + facts.symbol +
+                     (there.empty() ? "; it has none at all" : "; it has " + there) +
                      ". Declare it extern \"C\" __global__, or register a name expression",
                  std::move(log));
   }

@@ -1,5 +1,5 @@
-// Tells a process that was forked from the one that initialised CUDA: the driver does not survive a
-// fork, and says so late and unclearly.
+// What a forked process has lost: the driver, which does not survive a fork and says so late and
+// unclearly, and NVRTC where a thread was inside it.
 //
 // Threads: any.
 #pragma once
@@ -10,7 +10,9 @@ namespace kiln {
 
 namespace detail {
 extern std::atomic<unsigned> fork_count;
-}
+extern std::atomic<unsigned> threads_in_compiler;
+extern std::atomic<bool> compiler_lost;
+}  // namespace detail
 
 /// Starts counting forks; the first call registers a handler for the life of the process.
 void watch_forks() noexcept;
@@ -18,6 +20,21 @@ void watch_forks() noexcept;
 /// How many forks lie between this process and the one that called watch_forks().
 inline unsigned fork_generation() noexcept {
   return detail::fork_count.load(std::memory_order_relaxed);
+}
+
+/// Marks that this thread is inside NVRTC, as long as it lives.
+class InCompiler {
+ public:
+  InCompiler() noexcept { detail::threads_in_compiler.fetch_add(1); }
+  InCompiler(const InCompiler&) = delete;
+  InCompiler& operator=(const InCompiler&) = delete;
+  ~InCompiler() { detail::threads_in_compiler.fetch_sub(1); }
+};
+
+/// Whether this process was forked while a thread of its parent was inside NVRTC: its locks are
+/// then held for ever, and calling it would hang.
+inline bool compiler_lost_in_fork() noexcept {
+  return detail::compiler_lost.load(std::memory_order_relaxed);
 }
 
 }  // namespace kiln

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/key_header.hpp"
+#include "runtime/source_scan.hpp"
 
 namespace kiln {
 namespace {
@@ -38,6 +39,15 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
     return bad_spec(spec, "KernelSpec::source is empty; name the root file added by add_source");
   if (spec.name_expression.empty() && spec.entry.empty())
     return bad_spec(spec, "neither an entry symbol nor a name expression is given");
+
+  for (const auto& text : {spec.name, spec.entry, spec.name_expression})
+    if (text.find('\0') != std::string::npos)
+      return bad_spec(spec, "a name, entry or name expression holds a zero byte; remove it");
+  const auto expression = scan_source(spec.name_expression);
+  if (expression.time_macro)
+    return Error(ErrorCode::not_cacheable, "kernel " + spec.name + ": the name expression uses " +
+                                               expression.time_macro->name +
+                                               ", so it has no compile key; name a fixed value");
 
   Program program{.spec = spec};
   auto options = canonical_options(spec.options);

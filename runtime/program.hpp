@@ -29,6 +29,8 @@ struct Program {
   IncludeClosure closure{};
   /// Where angle includes were looked for; for messages, not in the key.
   std::vector<std::filesystem::path> searched_directories{};
+  /// Toolkits that were found and not used, with the reason; for messages.
+  std::vector<std::string> skipped_toolkits{};
 };
 
 /// Checks `spec` and resolves everything it includes.

@@ -22,7 +22,12 @@ Error unknown_id(KernelId id) {
 
 Status make_absolute(RuntimeOptions& options) {
   std::vector<std::filesystem::path*> paths = {&options.source_directory};
-  for (auto& root : options.include_roots) paths.push_back(&root);
+  for (auto& root : options.include_roots) {
+    if (root.empty())
+      return Error(ErrorCode::invalid_argument,
+                   "RuntimeOptions::include_roots holds an empty path; name a directory");
+    paths.push_back(&root);
+  }
   for (auto* path : paths) {
     if (path->empty()) continue;
     std::error_code failure;
@@ -33,16 +38,26 @@ Status make_absolute(RuntimeOptions& options) {
                        " is relative to a working directory that is gone; give an absolute path");
     *path = std::move(absolute);
   }
+  std::error_code failure;
+  if (!options.source_directory.empty() &&
+      !std::filesystem::is_directory(options.source_directory, failure))
+    return Error(ErrorCode::invalid_argument,
+                 "the source directory " + options.source_directory.string() +
+                     " is no directory; set KILN_SOURCE_DIR or the option to the root of a source "
+                     "tree, or to nothing");
   return {};
 }
 
-std::vector<IncludeRoot> include_roots(const RuntimeOptions& options, const NvrtcSearch& search) {
-  std::vector<IncludeRoot> roots;
-  for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
-  if (search.found)
-    for (const auto& root : find_toolkit_headers(*search.found, process_environment()).roots)
-      roots.push_back({root, /*toolkit=*/true});
-  return roots;
+// The headers of the installed compiler, or else of the newest one that the store has seen and
+// whose headers are here.
+ToolkitHeaders toolkit_headers(const NvrtcSearch& search, const cache::Store* store) {
+  if (search.found) return find_toolkit_headers(*search.found, process_environment());
+  if (store != nullptr)
+    for (const auto& id : recorded_toolchains(*store))
+      if (auto headers = find_toolkit_headers(id.major, id.minor, process_environment());
+          !headers.roots.empty())
+        return headers;
+  return {};
 }
 
 }  // namespace
@@ -50,11 +65,15 @@ std::vector<IncludeRoot> include_roots(const RuntimeOptions& options, const Nvrt
 Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search)
     : options(std::move(given)),
       sources(options.source_directory),
-      roots(include_roots(options, search)),
       store(std::move(opened)),
       compiler(std::move(search)),
       service({options.toolchain, options.longest_wait, options.log}, store ? &*store : nullptr,
-              compiler, counters) {}
+              compiler, counters) {
+  for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
+  auto headers = toolkit_headers(compiler.search(), store ? &*store : nullptr);
+  for (const auto& root : headers.roots) roots.push_back({root, /*toolkit=*/true});
+  skipped_toolkits = std::move(headers.skipped);
+}
 
 Result<std::shared_ptr<const DriverApi>> Runtime::State::driver() {
   const std::lock_guard lock(driver_mutex);
@@ -95,7 +114,9 @@ Result<std::vector<DeviceInfo>> Runtime::State::devices() {
 }
 
 Result<Program> Runtime::State::program(const KernelSpec& spec) {
-  return make_program(spec, sources, roots, memo);
+  auto program = make_program(spec, sources, roots, memo);
+  if (program) program->skipped_toolkits = skipped_toolkits;
+  return program;
 }
 
 Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,

@@ -42,8 +42,9 @@ struct Runtime::State {
   RuntimeOptions options;
   SourceSet sources;
   FileMemo memo;
-  std::vector<IncludeRoot> roots;
   std::optional<cache::Store> store;
+  std::vector<IncludeRoot> roots;
+  std::vector<std::string> skipped_toolkits;
   Counters counters;
   Compiler compiler;
   CompileService service;

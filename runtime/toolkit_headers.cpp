@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/read_file.hpp"
+#include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
@@ -87,7 +88,7 @@ bool file_at(const fs::path& path) {
 
 class HeaderSearch {
  public:
-  explicit HeaderSearch(const NvrtcFiles& nvrtc) : wanted_{nvrtc.major, nvrtc.minor} {}
+  HeaderSearch(int major, int minor) : wanted_{major, minor} {}
 
   // What lies around a directory of libraries: <prefix>/lib64, <prefix>/targets/<target>/lib, or
   // the lib directory of a wheel.
@@ -99,6 +100,16 @@ class HeaderSearch {
     // The wheels of CUDA 12 have a directory for each component.
     const auto wheels = prefix.parent_path();
     return wheels.filename() == "nvidia" && include(wheels / "cuda_runtime" / "include");
+  }
+
+  // Where the environment and the usual places have a toolkit.
+  void anywhere(const EnvironmentReader& environment) {
+    std::error_code error;
+    for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
+      const auto root = environment(name).value_or(std::string());
+      const auto absolute = fs::absolute(root, error);
+      if (!root.empty() && !error && toolkit(absolute.lexically_normal())) return;
+    }
   }
 
   bool toolkit(const fs::path& root) {
@@ -145,17 +156,23 @@ class HeaderSearch {
 }  // namespace
 
 ToolkitHeaders find_toolkit_headers(const NvrtcFiles& nvrtc, const EnvironmentReader& environment) {
-  HeaderSearch search(nvrtc);
+  HeaderSearch search(nvrtc.major, nvrtc.minor);
   const auto libraries = nvrtc.library.parent_path();
   std::error_code error;
   const auto real = fs::canonical(nvrtc.library, error);
   if (search.around(libraries) || (!error && search.around(real.parent_path())))
     return search.take();
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
-    const auto root = environment(name).value_or(std::string());
-    const auto absolute = fs::absolute(root, error);
-    if (!root.empty() && !error && search.toolkit(absolute.lexically_normal())) break;
-  }
+  search.anywhere(environment);
+  return search.take();
+}
+
+ToolkitHeaders find_toolkit_headers(int major, int minor, const EnvironmentReader& environment) {
+  HeaderSearch search(major, minor);
+  search.anywhere(environment);
+  if (auto headers = search.take(); !headers.roots.empty()) return headers;
+  const auto version = version_text(major, minor);
+  for (const auto& root : {"/usr/local/cuda-" + version, std::string("/usr/local/cuda")})
+    if (search.toolkit(root)) break;
   return search.take();
 }
 

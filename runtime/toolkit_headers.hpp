@@ -25,4 +25,8 @@ struct ToolkitHeaders {
 /// headers as well, are skipped.
 ToolkitHeaders find_toolkit_headers(const NvrtcFiles& nvrtc, const EnvironmentReader& environment);
 
+/// The same for a version whose NVRTC is not here, so that a filled cache serves kernels with
+/// toolkit headers: CUDA_HOME, CUDA_PATH, then /usr/local/cuda-<version> and /usr/local/cuda.
+ToolkitHeaders find_toolkit_headers(int major, int minor, const EnvironmentReader& environment);
+
 }  // namespace kiln

@@ -188,6 +188,11 @@ TEST_F(Trial, T8_TheTimeMacrosAreRefusedHoweverTheyGetIn) {
   EXPECT_TRUE(artifact) << message_of(artifact);
   EXPECT_EQ(entries(), 0u);
   EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(compile("template <int N> __global__ void k(int* p) { *p = N; }\n",
+                    {.name_expression = "k<__TIME__[7]>"})
+                .error()
+                .code(),
+            ErrorCode::not_cacheable);
   EXPECT_TRUE(
       compile("// __TIME__ in a comment\n"
               "extern \"C\" __global__ void entry(char* p) { *p = \"__DATE__\"[0]; }\n"));

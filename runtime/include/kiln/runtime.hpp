@@ -61,7 +61,8 @@ class Runtime {
   struct State;  // private to the library
 
   /// Opens no file but the few that tell which NVRTC is installed; loads nothing.
-  /// Errors  invalid_argument for a relative directory where there is no working directory.
+  /// Errors  invalid_argument for a source directory that is none, an empty include root, and a
+  ///         relative directory where there is no working directory.
   static Result<Runtime> open(RuntimeOptions options);
   Runtime(Runtime&&) noexcept;
   Runtime& operator=(Runtime&&) noexcept;
