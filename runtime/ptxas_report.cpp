@@ -73,6 +73,7 @@ std::size_t error_at(std::string_view line) noexcept {
       ": catastrophic error",  // a missing include
       ": internal error",
       "; error ",  // ptxas application ptx input, line 5; error   : ...
+      "; fatal ",
       "Command-line error",
   };
   constexpr std::string_view kStarts[] = {"ptxas fatal", "ptxas error", "nvlink error",

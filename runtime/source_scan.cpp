@@ -35,6 +35,16 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view lower_end) 
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
 }
 
+// A piece that only pasting can make use of, in this text or in another one: "__TI" or "AMP__" of a
+// time macro, "__has_in" of __has_include. Shorter ones are names of their own.
+constexpr std::size_t kShortestPiece = 4;
+bool is_front_of(std::string_view piece, std::string_view name) {
+  return piece.size() >= kShortestPiece && piece.size() < name.size() && name.starts_with(piece);
+}
+bool is_back_of(std::string_view piece, std::string_view name) {
+  return piece.size() >= kShortestPiece && piece.size() < name.size() && name.ends_with(piece);
+}
+
 // Reads characters with line splices removed.
 class Cursor {
  public:
@@ -207,9 +217,10 @@ class Scanner {
     } else if (name == "embed") {
       skip_blanks_in_line();
       unknown(UnknownKind::embed, line);
-    } else if (name == "define") {
+    } else if (name == "define" || name == "undef" || name == "ifdef" || name == "ifndef" ||
+               name == "elifdef" || name == "elifndef") {
       skip_blanks_in_line();
-      halves_.see(word());  // a macro of the name __has_include asks for nothing
+      halves_.see(word());  // as a name alone __has_include asks for nothing
     }
   }
 
@@ -259,17 +270,25 @@ class Scanner {
     pasting_ = false;
     check_time(word_, line);
     check_time(joined_, line);
+    check_pieces(line);
+    const bool asked_about = std::exchange(after_defined_, word_ == "defined");
     const bool next_form = ends_with_ignoring_case(word_, "has_include_next");
     if (next_form || ends_with_ignoring_case(word_, "has_include"))
       has_include(next_form ? IncludeKind::include_next : IncludeKind::has_include,
-                  UnknownKind::computed_has_include, line);
+                  UnknownKind::computed_has_include, asked_about, line);
     else if (word_ == "__has_embed")
-      has_include(IncludeKind::has_include, UnknownKind::embed, line);
+      has_include(IncludeKind::has_include, UnknownKind::embed, asked_about, line);
   }
 
-  void has_include(IncludeKind kind, UnknownKind otherwise, unsigned line) {
+  // Without an operand behind it, the operator itself goes into a macro, and its operands come from
+  // somewhere else. Behind "defined" it is a mere name.
+  void has_include(IncludeKind kind, UnknownKind otherwise, bool asked_about, unsigned line) {
+    const bool is_operator = word_.starts_with("__has_");
     skip_blanks_in_line();
-    if (!cursor_.take('(')) return;
+    if (!cursor_.take('(')) {
+      if (is_operator && !asked_about) unknown(otherwise, line);
+      return;
+    }
     if (otherwise == UnknownKind::embed) return unknown(otherwise, line);
     operand(kind, otherwise, line);
   }
@@ -278,6 +297,16 @@ class Scanner {
     if (scan_.time_macro || !name.starts_with("__")) return;
     if (std::find(kTimeMacros.begin(), kTimeMacros.end(), name) != kTimeMacros.end())
       scan_.time_macro = TimeMacroUse{std::string(name), line};
+  }
+
+  void check_pieces(unsigned line) {
+    for (const auto macro : kTimeMacros)
+      if (!scan_.time_macro &&
+          (is_front_of(word_, macro) || (word_.ends_with("__") && is_back_of(word_, macro))))
+        scan_.time_macro = TimeMacroUse{std::string(macro), line};
+    if (word_.starts_with("__h") && is_front_of(word_, "__has_include_next") &&
+        word_ != "__has_include")
+      unknown(UnknownKind::computed_has_include, line);
   }
 
   // Digit separators must not open character literals.
@@ -329,6 +358,7 @@ class Scanner {
   std::string joined_;        // what the ## chain up to here makes
   unsigned pastes_line_ = 0;  // of the first ##
   bool pasting_ = false;
+  bool after_defined_ = false;
   bool line_start_ = true;
 };
 

@@ -31,7 +31,7 @@ struct IncludeUse {
 
 enum class UnknownKind : unsigned char {
   computed_include,      ///< #include MACRO
-  computed_has_include,  ///< __has_include(MACRO)
+  computed_has_include,  ///< __has_include(MACRO), or the operator or a piece of it in a macro
   embed,                 ///< #embed or __has_embed
 };
 
@@ -52,7 +52,8 @@ struct TimeMacroUse {
 struct SourceScan {
   std::vector<IncludeUse> includes{};
   std::vector<UnknownUse> unknowns{};
-  /// The first __DATE__, __TIME__ or __TIMESTAMP__, spelled out or pasted together with ##.
+  /// The first __DATE__, __TIME__ or __TIMESTAMP__, spelled out or in a piece that pasting, here or
+  /// in another file, can make one of ("__TI").
   std::optional<TimeMacroUse> time_macro{};
   bool byte_order_mark = false;
 };

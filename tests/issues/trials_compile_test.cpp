@@ -219,6 +219,39 @@ TEST_F(Trial, T8_TwoEmptyCachesGetTheSameBytes) {
   }
 }
 
+// Whether a header is there is an input too, by whatever name the question is asked.
+TEST_F(Trial, T13_AHeaderThatAppearsGivesAnotherKeyOrTheProgramHasNone) {
+  const auto root = directory_ / "include";
+  std::filesystem::create_directories(root);
+  write_file(root / "there.h", "\n");
+  auto with = options();
+  with.include_roots = {root};
+  const std::string body =
+      "\nextern \"C\" __global__ void entry(int* p) { *p = 2; }\n#else\n"
+      "extern \"C\" __global__ void entry(int* p) { *p = 1; }\n#endif\n";
+  const auto key = [&](const std::string& text) {
+    auto runtime = open(with);
+    const auto artifact = compile(runtime, text);
+    EXPECT_TRUE(artifact) << message_of(artifact);
+    return artifact ? artifact->key : cache::Digest{};
+  };
+  const auto plain = "#include <there.h>\n#if __has_include(<late.h>)" + body;
+  const auto before = key(plain);
+  write_file(root / "late.h", "\n");
+  EXPECT_NE(key(plain), before);
+  for (const auto* hidden : {"#define HI __has_include\n#if HI(<late.h>)",
+                             "#define A(x) __has_in##x\n#if A(clude)(<late.h>)"}) {
+    auto runtime = open(with);
+    EXPECT_EQ(compile(runtime, "#include <there.h>\n" + std::string(hidden) + body).error().code(),
+              ErrorCode::not_cacheable)
+        << hidden;
+  }
+  auto runtime = open(with);
+  const auto optional = compile(runtime, "#include <there.h>\n#if HI(<late.h>)" + body,
+                                {.options = {"-DHI=__has_include"}});
+  EXPECT_FALSE(optional);
+}
+
 // A trigraph is another spelling of '#', which no scan of includes sees.
 TEST_F(Trial, T13_StandardsWithTrigraphsAreRefused) {
   for (const auto* standard : {"-std=c++11", "-std=c++14"})

@@ -83,8 +83,9 @@ TEST(SourceScan, FindsNoIncludeWhereNoneIs) {
                           "?\?=include \"a.h\""sv,
                           "#inc\\ \nlude \"a.h\""sv,
                           "##include \"a.h\""sv,
-                          "__has_include"sv,
                           "#ifdef __has_include\n#endif"sv,
+                          "#if defined(__has_include) && defined __has_include_next\n#endif"sv,
+                          "#if !defined MY_HAS_INCLUDE || __has_builtin(x)\n#endif"sv,
                           "#define __has_include(x) 0"sv}) {
     const auto scan = scan_source(text);
     EXPECT_EQ(summary(scan), "") << text;
@@ -116,6 +117,9 @@ TEST(SourceScan, ReportsWhatOnlyThePreprocessorCanCompute) {
            Computed{"\n#include MAKE(a, b)\r\n", UnknownKind::computed_include, "MAKE(a, b)", 2},
            Computed{"#include u8\"a.h\"", UnknownKind::computed_include, "u8\"a.h\"", 1},
            Computed{"#if __has_include(MACRO)", UnknownKind::computed_has_include, "MACRO)", 1},
+           Computed{"#define HI __has_include", UnknownKind::computed_has_include, "", 1},
+           Computed{"x = __has_include", UnknownKind::computed_has_include, "", 1},
+           Computed{"#define A(x) __has_in##x", UnknownKind::computed_has_include, "##x", 1},
            Computed{"#embed \"data.bin\"", UnknownKind::embed, "\"data.bin\"", 1},
            Computed{"#if __has_embed(\"data.bin\")", UnknownKind::embed, "\"data.bin\")", 1},
        }) {
@@ -140,7 +144,9 @@ TEST(SourceScan, ReportsTheFirstTimeMacro) {
            Timed{"__DA\\\nTE__", "__DATE__", 1},
            Timed{"#define A __DA ## TE__", "__DATE__", 1},
            Timed{"#define A __ ## TI %:%: ME ## __", "__TIME__", 1},
-           Timed{"#define P(a, b) a##b\nP(__TIME, STAMP__)", "__TIMESTAMP__", 1},
+           Timed{"#define P(a, b) a##b\nP(__TIME, STAMP__)", "__TIME__", 2},
+           Timed{"PASTE_OF_ANOTHER_FILE(__TI, ME__)", "__TIME__", 1},
+           Timed{"PASTE_OF_ANOTHER_FILE(__, DATE__)", "__DATE__", 1},
            Timed{"#include NAME(__DATE__)", "__DATE__", 1},
        }) {
     const auto scan = scan_source(text);
@@ -152,8 +158,8 @@ TEST(SourceScan, ReportsTheFirstTimeMacro) {
 
 TEST(SourceScan, IgnoresTimeMacrosThatAreNotTokens) {
   for (const auto text : {"// __DATE__"sv, "/* __TIME__ */"sv, "\"__DATE__\""sv, "'__TIME__'"sv,
-                          "R\"(__DATE__)\""sv, "__DATE___ A__DATE__ __DATE"sv, "__DA TE__"sv,
-                          "#define P(a) a##_x\nP(__DATE)"sv, "1__DATE__"sv})
+                          "R\"(__DATE__)\""sv, "__DATE___ A__DATE__ TIME DATE"sv, "1__DATE__"sv,
+                          "template <class __T> struct __D; __TIMER; M__"sv})
     EXPECT_FALSE(scan_source(text).time_macro.has_value()) << text;
 }
 
