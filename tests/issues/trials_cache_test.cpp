@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <thread>
 
-#include "issues/trial_fixture.hpp"
 #include "kiln/cache/store.hpp"
+#include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
 namespace {
+
+class Trial : public RuntimeFixture {};
 
 constexpr std::string_view kTemplate = R"(
 typedef decltype(sizeof(0)) size_t;

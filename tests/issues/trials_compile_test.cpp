@@ -1,9 +1,11 @@
 // Public faults of other run-time compilers, tried on ours: T1, T4, T5, T7, T8.
-#include "issues/trial_fixture.hpp"
 #include "runtime/toolkit_headers.hpp"
+#include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
 namespace {
+
+class Trial : public RuntimeFixture {};
 
 constexpr std::string_view kPoison = "#error poisoned header\n";
 

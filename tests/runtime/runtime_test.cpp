@@ -9,35 +9,21 @@
 #include <thread>
 
 #include "kiln/cache/store.hpp"
-#include "support/kernels.hpp"
-#include "support/requires_nvrtc.hpp"
-#include "support/temporary_directory.hpp"
+#include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
 namespace {
 
 constexpr std::string_view kArchitecture = "sm_90a";
 
-class RuntimeTest : public ::testing::Test {
+// Every Runtime here knows the source of scale_spec().
+class RuntimeTest : public RuntimeFixture {
  protected:
-  void SetUp() override { KILN_REQUIRES_NVRTC(); }
-
-  RuntimeOptions options() {
-    RuntimeOptions options;
-    options.cache_directory = cache_;
-    options.log = [this](LogLevel level, std::string_view message) {
-      const std::lock_guard lock(mutex_);
-      if (level >= LogLevel::warning) warnings_.emplace_back(message);
-    };
-    return options;
-  }
-
   Runtime open() { return open(options()); }
   static Runtime open(RuntimeOptions options) {
-    auto runtime = Runtime::open(std::move(options));
-    EXPECT_TRUE(runtime) << message_of(runtime);
-    EXPECT_TRUE(runtime->add_source("scale.cu", kScaleSource));
-    return *std::move(runtime);
+    auto runtime = RuntimeFixture::open(std::move(options));
+    EXPECT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    return runtime;
   }
 
   // Registers `text` as a root file of its own and compiles it.
@@ -49,23 +35,6 @@ class RuntimeTest : public ::testing::Test {
     KILN_TRY(const auto id, runtime.add(spec));
     return runtime.artifact(id, kArchitecture);
   }
-
-  std::filesystem::path entry_path(const cache::Digest& key) const {
-    const auto hex = key.hex();
-    return cache_ / "v1" / "e" / hex.substr(0, 2) / hex.substr(2);
-  }
-
-  std::size_t warnings_with(std::string_view text) {
-    const std::lock_guard lock(mutex_);
-    std::size_t count = 0;
-    for (const auto& warning : warnings_) count += warning.find(text) != std::string::npos;
-    return count;
-  }
-
-  TemporaryDirectory directory_;
-  std::filesystem::path cache_ = directory_.path() / "cache";
-  std::mutex mutex_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(RuntimeTest, RegisteringCompilesNothingAndWritesNothing) {

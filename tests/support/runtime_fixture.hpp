@@ -1,4 +1,5 @@
-// What the trials of public faults share: a cache, a working directory to spoil, a Runtime.
+// What tests of a Runtime without a device share: a cache of their own, the warnings, entries by
+// name, and a working directory to spoil.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 
 namespace kiln::test {
 
-class Trial : public ::testing::Test {
+class RuntimeFixture : public ::testing::Test {
  protected:
   void SetUp() override { KILN_REQUIRES_NVRTC(); }
 
@@ -58,6 +59,13 @@ class Trial : public ::testing::Test {
   std::filesystem::path entry_path(const cache::Digest& key) const {
     const auto hex = key.hex();
     return cache_ / "v1" / "e" / hex.substr(0, 2) / hex.substr(2);
+  }
+
+  std::size_t warnings_with(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    std::size_t count = 0;
+    for (const auto& warning : warnings_) count += warning.find(text) != std::string::npos;
+    return count;
   }
 
   std::size_t entries() const {
