@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "runtime/option_table.hpp"
-#include "runtime/source_scan.hpp"
 
 namespace kiln {
 namespace {
@@ -191,11 +190,17 @@ class Canonical {
     auto argument = text;
     // A plain name is defined as 1.
     if (defines && equals == std::string_view::npos && name == value) argument += "=1";
-    const auto scan = scan_source(value);
+    // As NVRTC reads it. The name by itself, such as X_HAS_INCLUDE, uses nothing.
+    SourceScan scan;
+    if (defines) {
+      auto line = "#define " + std::string(head) + ' ';
+      if (equals != std::string_view::npos) line += value.substr(equals + 1);
+      scan = scan_source(line);
+    }
     if (!scan.includes.empty() || !scan.unknowns.empty())
       return refused(text, "it asks for a file, which the include scan would not see");
-    const auto at = macros_.insert_or_assign(std::string(name), Macro{argument, false}).first;
-    at->second.reads_clock = defines && scan.time_macro.has_value();
+    macros_.insert_or_assign(std::string(name),
+                             Macro{std::move(argument), scan.time_macro.has_value(), scan.parts});
     return {};
   }
 
@@ -231,6 +236,7 @@ class Canonical {
   struct Macro {
     std::string text;
     bool reads_clock = false;
+    PasteParts parts{};
   };
 
   CompileOptions finish() {
@@ -243,6 +249,7 @@ class Canonical {
     for (auto& kept : assembler_) emit(kept);
     for (auto& kept : diagnostics_) emit(kept);
     for (auto& [name, macro] : macros_) {
+      options.parts = options.parts.with(macro.parts);
       if (macro.reads_clock && options.time_macro.empty()) options.time_macro = macro.text;
       options.arguments.push_back(std::move(macro.text));
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kiln/error.hpp"
+#include "runtime/source_scan.hpp"
 
 namespace kiln {
 
@@ -28,6 +29,8 @@ struct CompileOptions {
   /// The first macro definition that uses __DATE__, __TIME__ or __TIMESTAMP__: such a program is
   /// not cacheable. Empty for none.
   std::string time_macro{};
+  /// What the macro definitions hold for ## to paste, for resolve_includes().
+  PasteParts parts{};
   bool operator==(const CompileOptions&) const = default;
 };
 

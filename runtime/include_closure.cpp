@@ -39,8 +39,10 @@ std::string place_in(std::string_view file, unsigned line) {
 class Resolver {
  public:
   Resolver(const SourceSet& sources, FileMemo& memo, std::span<const ProgramFile> generated,
-           std::span<const IncludeRoot> roots)
-      : sources_(sources), memo_(memo), generated_(generated), roots_(roots) {}
+           std::span<const IncludeRoot> roots, const PasteParts& beside)
+      : sources_(sources), memo_(memo), generated_(generated), roots_(roots), parts_(beside) {
+    if (parts_.line != 0) pasted_at_ = "an option or name expression";
+  }
 
   Result<IncludeClosure> run(std::string_view root_name, UnknownInputs policy) {
     KILN_TRY(auto root, look_up(root_name));
@@ -57,6 +59,10 @@ class Resolver {
     for (const auto& [spelling, error] : missing_)
       if (!meanings_.contains(spelling)) return error;
     if (const auto status = check_meanings(); !status) return status.error();
+    if (!pasted_at_.empty())
+      for (const auto name : parts_.names())
+        note_unknown(pasted_at_ + " pastes tokens by ##, which can make " + std::string(name) +
+                     " of parts that the sources and options hold");
     if (!why_not_.empty() && policy == UnknownInputs::refuse)
       return Error{ErrorCode::not_cacheable,
                    why_not_ +
@@ -91,11 +97,18 @@ class Resolver {
     note_unknown(place_in(file, use.line) + what + '\'' + use.text + '\'');
   }
 
+  // Any ## counts, also that of a toolkit's macro, which the program's own parts may go through.
+  void note_parts(const SourceScan& scan, std::string_view file, bool toolkit) {
+    if (pasted_at_.empty() && scan.parts.line != 0) pasted_at_ = place_in(file, scan.parts.line);
+    if (!toolkit) parts_ = parts_.with(scan.parts);
+  }
+
   // By position, since the list grows meanwhile; the source is kept alive by the copy.
   Status follow_memory(std::size_t index) {
     const auto file = memory_[index];
     const auto& scan = file.source->scan;
     note_time_macro(scan, file.name);
+    note_parts(scan, file.name, false);
     for (const auto& use : scan.unknowns) {
       note_unknown(use, file.name);
       if (use.kind == UnknownKind::computed_include) computes_includes_ = true;
@@ -203,6 +216,7 @@ class Resolver {
     const auto& scan = file.content->scan;
     const bool toolkit = roots_.is_toolkit(file.place->root);
     note_time_macro(scan, file.place->path);
+    note_parts(scan, file.place->path, toolkit);
     for (const auto& use : scan.unknowns) {
       if (!toolkit || use.kind == UnknownKind::embed) {
         note_unknown(use, file.place->path);
@@ -319,6 +333,8 @@ class Resolver {
   std::vector<std::pair<std::string, Error>> missing_;
   std::set<std::string> unresolved_;
   std::string why_not_;
+  PasteParts parts_;
+  std::string pasted_at_;  // the first ##; empty for none
   bool computes_includes_ = false;
 };
 
@@ -327,8 +343,9 @@ class Resolver {
 Result<IncludeClosure> resolve_includes(const SourceSet& sources, FileMemo& memo,
                                         std::string_view root_name,
                                         std::span<const ProgramFile> generated,
-                                        std::span<const IncludeRoot> roots, UnknownInputs policy) {
-  return Resolver(sources, memo, generated, roots).run(root_name, policy);
+                                        std::span<const IncludeRoot> roots, UnknownInputs policy,
+                                        const PasteParts& beside) {
+  return Resolver(sources, memo, generated, roots, beside).run(root_name, policy);
 }
 
 }  // namespace kiln

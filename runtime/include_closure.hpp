@@ -15,9 +15,11 @@
 // order, then a registered name. NVRTC looks nowhere else, not even beside the includer's includer.
 //
 // Unknown inputs. Time macros, #embed, computed includes and what lies outside the roots make a
-// program not cacheable. Toolkit files are granted two things: a computed __has_include (the
-// toolkit wraps it in a macro; its literal uses are found), and a computed #include, for which all
-// files of that toolkit root join the closure. The macros in it must be the toolkit's own.
+// program not cacheable. So do parts of such names that a ## anywhere in the closure could paste,
+// unless the parts are the toolkit's. Toolkit files are granted two things: a computed
+// __has_include (the toolkit wraps it in a macro; its literal uses are found), and a computed
+// #include, for which all files of that toolkit root join the closure. The macros in it must be the
+// toolkit's own.
 //
 // Threads: a pure function of the sources and the disk.
 #pragma once
@@ -34,6 +36,7 @@
 #include "kiln/kernel_spec.hpp"
 #include "runtime/file_memo.hpp"
 #include "runtime/include_roots.hpp"
+#include "runtime/source_scan.hpp"
 #include "runtime/source_set.hpp"
 
 namespace kiln {
@@ -68,12 +71,14 @@ struct IncludeClosure {
   std::string why_not{};
 };
 
-/// `generated` holds the texts made for this program, such as jit/key.cuh.
+/// `generated` holds the texts made for this program, such as jit/key.cuh; `beside` the parts of
+/// what else the preprocessor reads: options and name expression.
 /// Errors  invalid_argument for an unknown root or quoted include, for an absolute path, and for
 ///         one spelling with two meanings; not_cacheable under UnknownInputs::refuse; io_failed.
 Result<IncludeClosure> resolve_includes(const SourceSet& sources, FileMemo& memo,
                                         std::string_view root_name,
                                         std::span<const ProgramFile> generated,
-                                        std::span<const IncludeRoot> roots, UnknownInputs policy);
+                                        std::span<const IncludeRoot> roots, UnknownInputs policy,
+                                        const PasteParts& beside = {});
 
 }  // namespace kiln

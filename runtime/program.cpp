@@ -44,10 +44,11 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
     if (text.find('\0') != std::string::npos)
       return bad_spec(spec, "a name, entry or name expression holds a zero byte; remove it");
   const auto expression = scan_source(spec.name_expression);
-  if (expression.time_macro)
-    return Error(ErrorCode::not_cacheable, "kernel " + spec.name + ": the name expression uses " +
-                                               expression.time_macro->name +
-                                               ", so it has no compile key; name a fixed value");
+  if (expression.time_macro || !expression.unknowns.empty() || !expression.includes.empty())
+    return Error(
+        ErrorCode::not_cacheable,
+        "kernel " + spec.name + ": the name expression \"" + spec.name_expression +
+            "\" asks for the time or for files, so it has no compile key; name fixed values");
 
   Program program{.spec = spec};
   auto options = canonical_options(spec.options);
@@ -65,8 +66,8 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
   if (!header) return about(spec, header.error());
   const ProgramFile generated[] = {
       {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header))}};
-  auto closure =
-      resolve_includes(sources, memo, spec.source, generated, roots, spec.unknown_inputs);
+  auto closure = resolve_includes(sources, memo, spec.source, generated, roots, spec.unknown_inputs,
+                                  program.options.parts.with(expression.parts));
   if (!closure) return about(spec, closure.error());
   program.closure = *std::move(closure);
   if (!dated.empty() && program.closure.cacheable) {

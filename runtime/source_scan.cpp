@@ -10,6 +10,16 @@ namespace kiln {
 namespace {
 
 constexpr std::array<std::string_view, 3> kTimeMacros{"__DATE__", "__TIME__", "__TIMESTAMP__"};
+// The time macros first. The last is the toolkit's wrapper, which asks without a further mention.
+constexpr std::array<std::string_view, PasteParts::kNames> kPastedNames{
+    kTimeMacros[0],       kTimeMacros[1], kTimeMacros[2],     "__has_include",
+    "__has_include_next", "__has_embed",  "_CCCL_HAS_INCLUDE"};
+// Every part of a name is a part of this, and no other identifier is.
+constexpr std::string_view kAllNames =
+    "__DATE__ __TIME__ __TIMESTAMP__ __has_include_next __has_embed _CCCL_HAS_INCLUDE";
+static_assert(std::all_of(kPastedNames.begin(), kPastedNames.end(), [](std::string_view name) {
+  return name.size() <= PasteParts::kLongest && kAllNames.find(name) != std::string_view::npos;
+}));
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kLongestOperand = 200;
 
@@ -33,16 +43,6 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view lower_end) 
   return std::equal(lower_end.begin(), lower_end.end(),
                     text.end() - static_cast<std::ptrdiff_t>(lower_end.size()),
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
-}
-
-// A piece that only pasting can make use of, in this text or in another one: "__TI" or "AMP__" of a
-// time macro, "__has_in" of __has_include. Shorter ones are names of their own.
-constexpr std::size_t kShortestPiece = 4;
-bool is_front_of(std::string_view piece, std::string_view name) {
-  return piece.size() >= kShortestPiece && piece.size() < name.size() && name.starts_with(piece);
-}
-bool is_back_of(std::string_view piece, std::string_view name) {
-  return piece.size() >= kShortestPiece && piece.size() < name.size() && name.ends_with(piece);
 }
 
 // Reads characters with line splices removed.
@@ -101,28 +101,9 @@ class Cursor {
   unsigned line_ = 1;
 };
 
-// The halves of a time macro that were seen in a text which also pastes: PASTE(__DA, TE__).
-struct Halves {
-  std::array<std::uint16_t, kTimeMacros.size()> front{};
-  std::array<std::uint16_t, kTimeMacros.size()> back{};
-
-  void see(std::string_view token) {
-    if (!token.starts_with("__") && !token.ends_with("__")) return;
-    for (std::size_t i = 0; i < kTimeMacros.size(); ++i) {
-      const auto macro = kTimeMacros[i];
-      if (token.size() < 2 || token.size() + 2 > macro.size()) continue;
-      if (macro.starts_with(token))
-        front[i] = static_cast<std::uint16_t>(front[i] | 1U << token.size());
-      if (macro.ends_with(token))
-        back[i] = static_cast<std::uint16_t>(back[i] | 1U << (macro.size() - token.size()));
-    }
-  }
-  std::optional<std::string_view> joined() const {
-    for (std::size_t i = 0; i < kTimeMacros.size(); ++i)
-      if ((front[i] & back[i]) != 0) return kTimeMacros[i];
-    return std::nullopt;
-  }
-};
+bool is_time_macro(std::string_view name) {
+  return std::find(kTimeMacros.begin(), kTimeMacros.end(), name) != kTimeMacros.end();
+}
 
 class Scanner {
  public:
@@ -130,9 +111,8 @@ class Scanner {
 
   SourceScan run() {
     while (!cursor_.done()) step();
-    if (!scan_.time_macro && pastes_line_ != 0)
-      if (const auto name = halves_.joined())
-        scan_.time_macro = TimeMacroUse{std::string(*name), pastes_line_};
+    if (scan_.parts.line != 0)
+      for (const auto name : scan_.parts.names()) pasted(name);
     return std::move(scan_);
   }
 
@@ -142,6 +122,7 @@ class Scanner {
     if (c == '\n') {
       cursor_.next();
       line_start_ = true;
+      in_condition_ = false;
     } else if (is_blank(c)) {
       cursor_.next();
     } else if (!skip_comment()) {
@@ -163,6 +144,7 @@ class Scanner {
       literal();
       forget_paste();
     } else {
+      if (c == ',') in_condition_ = false;
       cursor_.next();
       forget_paste();
     }
@@ -201,7 +183,7 @@ class Scanner {
     if (c == '#' || (c == '%' && cursor_.peek_second() == ':')) {
       take_hash();
       pasting_ = true;
-      if (pastes_line_ == 0) pastes_line_ = cursor_.line();
+      if (scan_.parts.line == 0) scan_.parts.line = cursor_.line();
       return;
     }
     forget_paste();
@@ -217,25 +199,37 @@ class Scanner {
     } else if (name == "embed") {
       skip_blanks_in_line();
       unknown(UnknownKind::embed, line);
-    } else if (name == "define" || name == "undef" || name == "ifdef" || name == "ifndef" ||
-               name == "elifdef" || name == "elifndef") {
+    } else if (name == "define") {
       skip_blanks_in_line();
-      halves_.see(word());  // as a name alone __has_include asks for nothing
+      scan_.parts.see(word());  // a macro of the name __has_include asks for nothing
+    } else if (name == "ifdef" || name == "ifndef" || name == "elifdef" || name == "elifndef" ||
+               name == "undef") {
+      skip_blanks_in_line();
+      word();
+    } else {
+      in_condition_ = name == "if" || name == "elif";
     }
   }
 
-  // A header name, or the note that it is computed. Nothing for an empty operand.
+  // A header name, or the note that it is computed. An #include of nothing is an error, but what
+  // __has_include has on its line can be a part of a macro's arguments only.
   void operand(IncludeKind kind, UnknownKind otherwise, unsigned line) {
+    const bool asks = otherwise == UnknownKind::computed_has_include;
     skip_blanks_in_line();
     const char open = cursor_.peek();
-    if (cursor_.done() || open == '\n') return;
+    if (!asks && (cursor_.done() || open == '\n')) return;
     if (open != '<' && open != '"') return unknown(otherwise, line);
+    const Cursor start = cursor_;
     const char close = open == '<' ? '>' : '"';
     cursor_.next();
     std::string spelling;
     while (!cursor_.done() && cursor_.peek() != close && cursor_.peek() != '\n')
       spelling += cursor_.next();
-    if (!cursor_.take(close) || spelling.empty()) return;
+    if (!cursor_.take(close) || spelling.empty()) {
+      if (!asks) return;
+      cursor_ = start;
+      return unknown(otherwise, line);
+    }
     scan_.includes.push_back(
         {std::move(spelling), open == '<' ? IncludeForm::angle : IncludeForm::quoted, kind, line});
   }
@@ -265,48 +259,59 @@ class Scanner {
       forget_paste();
       return raw_string();
     }
-    if (word_.starts_with('_') || word_.ends_with('_')) halves_.see(word_);
+    scan_.parts.see(word_);
     joined_ = pasting_ ? joined_ + word_ : word_;
     pasting_ = false;
     check_time(word_, line);
     check_time(joined_, line);
-    check_pieces(line);
-    const bool asked_about = std::exchange(after_defined_, word_ == "defined");
-    const bool next_form = ends_with_ignoring_case(word_, "has_include_next");
-    if (next_form || ends_with_ignoring_case(word_, "has_include"))
+    const bool next_form = ends_with_ignoring_case(joined_, "has_include_next");
+    if (next_form || ends_with_ignoring_case(joined_, "has_include"))
       has_include(next_form ? IncludeKind::include_next : IncludeKind::has_include,
-                  UnknownKind::computed_has_include, asked_about, line);
-    else if (word_ == "__has_embed")
-      has_include(IncludeKind::has_include, UnknownKind::embed, asked_about, line);
+                  UnknownKind::computed_has_include, line);
+    else if (word_ == "__has_embed" || joined_ == "__has_embed")
+      has_include(IncludeKind::has_include, UnknownKind::embed, line);
+    else if (in_condition_)
+      condition_word();
   }
 
-  // Without an operand behind it, the operator itself goes into a macro, and its operands come from
-  // somewhere else. Behind "defined" it is a mere name.
-  void has_include(IncludeKind kind, UnknownKind otherwise, bool asked_about, unsigned line) {
-    const bool is_operator = word_.starts_with("__has_");
+  // The operand of "defined" asks for nothing. In a macro's arguments it is no operand yet: the
+  // macro can paste something before "defined" that makes it go away.
+  void condition_word() {
+    skip_blanks_in_line();
+    const char next = cursor_.peek();
+    if (word_ != "defined") {
+      if (next == '(' || is_identifier_start(next)) in_condition_ = false;
+      return;
+    }
+    if (cursor_.take('(')) skip_blanks_in_line();
+    if (!cursor_.done() && is_identifier_start(cursor_.peek())) word();
+  }
+
+  // Without an operand the name can go on as a macro's text or argument, and ask elsewhere.
+  void has_include(IncludeKind kind, UnknownKind otherwise, unsigned line) {
+    if (!joined_.starts_with("__has_")) in_condition_ = false;  // a macro, with arguments
     skip_blanks_in_line();
     if (!cursor_.take('(')) {
-      if (is_operator && !asked_about) unknown(otherwise, line);
+      scan_.unknowns.push_back({otherwise, joined_.substr(0, kLongestOperand), line});
       return;
     }
     if (otherwise == UnknownKind::embed) return unknown(otherwise, line);
     operand(kind, otherwise, line);
   }
 
-  void check_time(std::string_view name, unsigned line) {
-    if (scan_.time_macro || !name.starts_with("__")) return;
-    if (std::find(kTimeMacros.begin(), kTimeMacros.end(), name) != kTimeMacros.end())
-      scan_.time_macro = TimeMacroUse{std::string(name), line};
+  void pasted(std::string_view name) {
+    if (is_time_macro(name)) {
+      if (!scan_.time_macro) scan_.time_macro = TimeMacroUse{std::string(name), scan_.parts.line};
+      return;
+    }
+    const auto kind =
+        name == "__has_embed" ? UnknownKind::embed : UnknownKind::computed_has_include;
+    scan_.unknowns.push_back({kind, std::string(name), scan_.parts.line});
   }
 
-  void check_pieces(unsigned line) {
-    for (const auto macro : kTimeMacros)
-      if (!scan_.time_macro &&
-          (is_front_of(word_, macro) || (word_.ends_with("__") && is_back_of(word_, macro))))
-        scan_.time_macro = TimeMacroUse{std::string(macro), line};
-    if (word_.starts_with("__h") && is_front_of(word_, "__has_include_next") &&
-        word_ != "__has_include")
-      unknown(UnknownKind::computed_has_include, line);
+  void check_time(std::string_view name, unsigned line) {
+    if (!scan_.time_macro && name.starts_with("__") && is_time_macro(name))
+      scan_.time_macro = TimeMacroUse{std::string(name), line};
   }
 
   // Digit separators must not open character literals.
@@ -353,16 +358,52 @@ class Scanner {
 
   Cursor cursor_;
   SourceScan scan_;
-  Halves halves_;
   std::string word_;
-  std::string joined_;        // what the ## chain up to here makes
-  unsigned pastes_line_ = 0;  // of the first ##
+  std::string joined_;  // what the ## chain up to here makes
   bool pasting_ = false;
-  bool after_defined_ = false;
   bool line_start_ = true;
+  bool in_condition_ = false;  // in #if, with no macro so far that could take arguments
 };
 
 }  // namespace
+
+void PasteParts::see(std::string_view token) noexcept {
+  if (token.empty() || token.size() >= kLongest || kAllNames.find(token) == std::string_view::npos)
+    return;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    const auto name = kPastedNames[i];
+    if (token.size() >= name.size()) continue;
+    for (auto at = name.find(token); at != std::string_view::npos; at = name.find(token, at + 1))
+      lengths[i][at] |= std::uint32_t{1} << token.size();
+  }
+}
+
+PasteParts PasteParts::with(const PasteParts& other) const noexcept {
+  auto both = *this;
+  for (std::size_t i = 0; i < kNames; ++i)
+    for (std::size_t at = 0; at < kLongest; ++at) both.lengths[i][at] |= other.lengths[i][at];
+  if (both.line == 0) both.line = other.line;
+  return both;
+}
+
+std::vector<std::string_view> PasteParts::names() const {
+  // Ordinary code has T, I, M, E and _ as names: a few parts of one letter make none.
+  constexpr unsigned kMostSingles = 2;
+  std::vector<std::string_view> found;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    const auto size = kPastedNames[i].size();
+    std::array<unsigned, kLongest + 1> singles;  // the fewest up to each place
+    singles.fill(kMostSingles + 1);
+    singles[0] = 0;
+    for (std::size_t at = 0; at < size; ++at)
+      for (std::size_t length = 1; at + length <= size; ++length)
+        if ((lengths[i][at] >> length & 1U) != 0)
+          singles[at + length] =
+              std::min(singles[at + length], singles[at] + (length == 1 ? 1U : 0U));
+    if (singles[size] <= kMostSingles) found.push_back(kPastedNames[i]);
+  }
+  return found;
+}
 
 SourceScan scan_source(std::string_view text) {
   const auto body = without_byte_order_mark(text);

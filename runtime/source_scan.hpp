@@ -6,6 +6,9 @@
 // Threads: pure functions. Any bytes are fine as input.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,14 +34,14 @@ struct IncludeUse {
 
 enum class UnknownKind : unsigned char {
   computed_include,      ///< #include MACRO
-  computed_has_include,  ///< __has_include(MACRO), or the operator or a piece of it in a macro
+  computed_has_include,  ///< __has_include(MACRO), or __has_include without a literal operand
   embed,                 ///< #embed or __has_embed
 };
 
 /// A place where the text names a file in a way that only the preprocessor can work out.
 struct UnknownUse {
   UnknownKind kind = UnknownKind::computed_include;
-  std::string text{};  ///< the operand as it stands there
+  std::string text{};  ///< the operand as it stands there, or the name that has none
   unsigned line = 0;
   bool operator==(const UnknownUse&) const = default;
 };
@@ -49,12 +52,31 @@ struct TimeMacroUse {
   bool operator==(const TimeMacroUse&) const = default;
 };
 
+/// The parts of __TIME__, __has_include and the like that stand in a text as tokens of their own,
+/// and whether it pastes. The ## may stand in another file than the parts, so what one file holds
+/// decides nothing: join all that one compile reads by with().
+struct PasteParts {
+  static constexpr std::size_t kNames = 7;
+  static constexpr std::size_t kLongest = 18;
+  /// For each name and place in it the lengths of the parts seen there, one bit each.
+  std::array<std::array<std::uint32_t, kLongest>, kNames> lengths{};
+  unsigned line = 0;  ///< of the first ##; 0 for none
+
+  void see(std::string_view token) noexcept;
+  [[nodiscard]] PasteParts with(const PasteParts& other) const noexcept;
+  /// The names that ## can make of the parts.
+  std::vector<std::string_view> names() const;
+  bool operator==(const PasteParts&) const = default;
+};
+
+/// Also fit for a text that is no file, such as a name expression: it depends on the clock or asks
+/// for a file exactly if `time_macro` is set, or `unknowns` or `includes` hold anything.
 struct SourceScan {
   std::vector<IncludeUse> includes{};
   std::vector<UnknownUse> unknowns{};
-  /// The first __DATE__, __TIME__ or __TIMESTAMP__, spelled out or in a piece that pasting, here or
-  /// in another file, can make one of ("__TI").
+  /// The first __DATE__, __TIME__ or __TIMESTAMP__, spelled out or pasted together with ##.
   std::optional<TimeMacroUse> time_macro{};
+  PasteParts parts{};
   bool byte_order_mark = false;
 };
 

@@ -12,7 +12,7 @@
 namespace kiln::test {
 namespace {
 
-class Trial : public RuntimeFixture {};
+using Trial = RuntimeFixture;
 
 constexpr std::string_view kTemplate = R"(
 typedef decltype(sizeof(0)) size_t;

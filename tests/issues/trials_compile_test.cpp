@@ -5,7 +5,7 @@
 namespace kiln::test {
 namespace {
 
-class Trial : public RuntimeFixture {};
+using Trial = RuntimeFixture;
 
 constexpr std::string_view kPoison = "#error poisoned header\n";
 

@@ -98,6 +98,11 @@ TEST(CompileOptions, RefusesWithAReason) {
            Case{{"-minimal"}, "Builtins::minimal"},
            Case{{"--enable-tile"}, "tile"},
            Case{{"-DX=__has_include(<a.h>)"}, "scan"},
+           Case{{"-DHI=__has_include"}, "option \"--define-macro=HI=__has_include\""},
+           Case{{"-D", "HI=__has_include_next"}, "scan"},
+           Case{{"-DHI=_CCCL_HAS_INCLUDE"}, "scan"},
+           Case{{"-DA(x)=__has_in##x clude"}, "scan"},
+           Case{{"-DE=__has_embed"}, "scan"},
            Case{{"-lineinfo=true"}, "no value"},
            Case{{"-ftz"}, "missing"},
            Case{{"-ftz=1"}, "true or false"},
@@ -158,6 +163,24 @@ TEST(CompileOptions, TellsOfMacrosThatReadTheClock) {
     ASSERT_TRUE(plain);
     EXPECT_EQ(plain->time_macro, "");
   }
+}
+
+TEST(CompileOptions, AcceptsAMacroThatIsOnlyNamedLikeAQuestion) {
+  EXPECT_EQ(arguments_of({"-DX_HAS_INCLUDE"}), Words{"--define-macro=X_HAS_INCLUDE=1"});
+  EXPECT_EQ(arguments_of({"-DX_HAS_INCLUDE=0"}), Words{"--define-macro=X_HAS_INCLUDE=0"});
+  EXPECT_EQ(arguments_of({"-UX_HAS_INCLUDE"}), Words{"--undefine-macro=X_HAS_INCLUDE"});
+}
+
+TEST(CompileOptions, GathersThePartsOfPastedNames) {
+  const auto names = [](const Words& options) {
+    const auto result = canonical_options(options);
+    return result ? result->parts.names() : std::vector<std::string_view>{"refused"};
+  };
+  const std::vector<std::string_view> none;
+  EXPECT_EQ(names({"-DA(x)=__TI##x", "-DB=A(ME__)"}), std::vector<std::string_view>{"__TIME__"});
+  EXPECT_EQ(names({"-DA(x)=__TI##x", "-DB=A(ME__)", "-UB"}), none);
+  EXPECT_EQ(names({"-DA(x)=__TI##x", "-DB=A(ME__)", "-DA=1"}), none);
+  EXPECT_EQ(names({"-DCAT(a,b)=a##b", "-DT=float"}), none);
 }
 
 TEST(CompileOptions, HasEachNameOnceInTheTable) {

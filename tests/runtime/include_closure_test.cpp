@@ -32,14 +32,15 @@ class IncludeClosureTest : public ::testing::Test {
       test::write_file(folder_ / name, text);
     }
   }
-  Result<IncludeClosure> resolve(UnknownInputs policy = UnknownInputs::refuse) {
+  Result<IncludeClosure> resolve(UnknownInputs policy = UnknownInputs::refuse,
+                                 const PasteParts& beside = {}) {
     const std::vector<ProgramFile> generated{
         {std::string(kKeyHeaderName), std::make_shared<const std::string>("// key\n")}};
     const std::vector<IncludeRoot> roots{{folder_ / "a"},
                                          {folder_ / "b"},
                                          {folder_ / "toolkit", true},
                                          {folder_ / "toolkit/cccl", true}};
-    return resolve_includes(*sources_, memo_, "k/root.cu", generated, roots, policy);
+    return resolve_includes(*sources_, memo_, "k/root.cu", generated, roots, policy, beside);
   }
   std::string error(UnknownInputs policy = UnknownInputs::refuse) {
     const auto closure = resolve(policy);
@@ -265,6 +266,7 @@ TEST_F(IncludeClosureTest, RefusesOrMarksWhatHasUnknownInputs) {
            Case{"\nchar a[] = __TIME__;\n", "k/root.cu:2 uses __TIME__"},
            Case{"#include NAME\n", "k/root.cu:1 includes a name that only the preprocessor can"},
            Case{"#if __has_include(NAME)\n#endif\n", "'NAME)'"},
+           Case{"#define HI __has_include\n#if HI(<x.cuh>)\n#endif\n", "'__has_include'"},
            Case{"#embed \"x\"\n", "#embed"},
            Case{"#include <late.h>\n", "late.h:1 uses __DATE__"},
            Case{"#include <computed.h>\n", "computed.h:1 includes a name"},
@@ -280,6 +282,55 @@ TEST_F(IncludeClosureTest, RefusesOrMarksWhatHasUnknownInputs) {
     ASSERT_TRUE(closure) << text;
     EXPECT_FALSE(closure->cacheable);
     EXPECT_HAS(closure->why_not, why);
+  }
+}
+
+TEST_F(IncludeClosureTest, JoinsWhatIsPastedAcrossFilesAndOptions) {
+  const std::string paste = "//\n#define CAT(a, b) a##b\n";
+  struct Case {
+    Files sources;
+    Files disk;
+    std::string beside;
+    std::string why;  // empty for a cacheable program
+  };
+  for (const auto& [sources, disk, beside, why] : {
+           Case{{{"k/root.cu", "#include \"cat.h\"\nCAT(__TI, ME__)"}, {"cat.h", paste}},
+                {},
+                "",
+                "cat.h:2 pastes tokens by ##, which can make __TIME__"},
+           Case{{{"k/root.cu", "#include \"cat.h\"\n#if CAT(__has_in, clude)(<x>)\n#endif"},
+                 {"cat.h", paste}},
+                {},
+                "",
+                "__has_include"},
+           Case{{{"k/root.cu", "#include <cat.h>\n__DA"}},
+                {{"a/cat.h", paste + "TE__"}},
+                "",
+                "cat.h:2 pastes tokens by ##, which can make __DATE__"},
+           Case{{{"k/root.cu", "#include <pp.h>\nCAT(__TI, ME__)"}},
+                {{"toolkit/pp.h", paste}},
+                "",
+                "pp.h:2"},
+           Case{{{"k/root.cu", "CAT(__TI, ME__)"}}, {}, paste, "an option or name expression"},
+           Case{{{"k/root.cu", paste + "CAT(__TI, B)"}}, {}, "ME__", "k/root.cu:2"},
+           Case{{{"k/root.cu", "#include <pp.h>\n" + paste + "int CAT(a, b), _, T, I, M, E;"}},
+                {{"toolkit/pp.h", "__TI __ __has_"}},
+                "TIME T",
+                ""},
+           Case{{{"k/root.cu", "__TI"}}, {}, "ME__", ""},
+       }) {
+    sources_ = std::make_unique<SourceSet>();
+    std::error_code failure;
+    std::filesystem::remove(folder_ / "a/cat.h", failure);
+    add(sources);
+    put(disk);
+    const auto parts = scan_source(beside).parts;
+    const auto refused = resolve(UnknownInputs::refuse, parts);
+    const auto closure = resolve(UnknownInputs::compile_without_storing, parts);
+    ASSERT_TRUE(closure);
+    EXPECT_HAS(closure->why_not, why);
+    EXPECT_EQ(closure->cacheable, why.empty()) << closure->why_not;
+    EXPECT_EQ(static_cast<bool>(refused), why.empty()) << sources[0].second;
   }
 }
 

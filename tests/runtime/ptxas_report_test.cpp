@@ -95,6 +95,14 @@ TEST(FirstFatalLine, IsTheFirstErrorBehindAnyNumberOfWarnings) {
             "ptxas error   : too much");
 }
 
+TEST(FirstFatalLine, TakesTheAssemblersReasonBeforeItsSum) {
+  EXPECT_EQ(first_fatal_line("ptxas application ptx input, line 26; fatal   : Parsing error near "
+                             "'.include': syntax error\n"
+                             "ptxas fatal   : Ptx assembly aborted due to errors\n"),
+            "ptxas application ptx input, line 26; fatal   : Parsing error near '.include': syntax "
+            "error");
+}
+
 TEST(FirstFatalLine, ElseIsTheFirstLine) {
   EXPECT_EQ(first_fatal_line("\n\nodd\nmore\n"), "odd");
   EXPECT_EQ(first_fatal_line(""), "");
@@ -130,6 +138,9 @@ TEST(FirstFatalLine, FindsTheAssemblersErrorsInRealLogs) {
            "__shared__ int s[100000];"
            "s[threadIdx.x] = *p; __syncthreads(); *p = s[3]; }",
        "too much shared data"},
+      {"extern \"C\" __global__ void entry(int* p) {\n" + unused +
+           "asm volatile(\".include \\\"x\\\";\"); }",
+       "Parsing error"},
       {"#include \"nope.h\"\n", "cannot open source file \"nope.h\""},
   };
   for (const auto& [source, what] : cases) {

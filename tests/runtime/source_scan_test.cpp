@@ -64,29 +64,34 @@ TEST(SourceScan, FindsEachSpellingOfAnInclude) {
 }
 
 TEST(SourceScan, FindsNoIncludeWhereNoneIs) {
-  for (const auto text : {"// #include \"a.h\""sv,
-                          "// x \\\n#include \"a.h\""sv,
-                          "/*\n#include \"a.h\"\n*/"sv,
-                          "x #include \"a.h\""sv,
-                          "struct A{};\r#include \"a.h\""sv,
-                          "R\"(\n#include \"a.h\"\n)\""sv,
-                          "LR\"ab(\n)\"\n#include \"a.h\"\n)ab\""sv,
-                          "\"\\\n#include \\\"a.h\\\"\""sv,
-                          "#include"sv,
-                          "#include \"\""sv,
-                          "#include \"open"sv,
-                          "#include <open\n>"sv,
-                          "#includes \"a.h\""sv,
-                          "# 1 \"a.h\""sv,
-                          "#line 1 \"a.h\""sv,
-                          "#pragma include \"a.h\""sv,
-                          "?\?=include \"a.h\""sv,
-                          "#inc\\ \nlude \"a.h\""sv,
-                          "##include \"a.h\""sv,
-                          "#ifdef __has_include\n#endif"sv,
-                          "#if defined(__has_include) && defined __has_include_next\n#endif"sv,
-                          "#if !defined MY_HAS_INCLUDE || __has_builtin(x)\n#endif"sv,
-                          "#define __has_include(x) 0"sv}) {
+  for (const auto text :
+       {"// #include \"a.h\""sv,
+        "// x \\\n#include \"a.h\""sv,
+        "/*\n#include \"a.h\"\n*/"sv,
+        "x #include \"a.h\""sv,
+        "struct A{};\r#include \"a.h\""sv,
+        "R\"(\n#include \"a.h\"\n)\""sv,
+        "LR\"ab(\n)\"\n#include \"a.h\"\n)ab\""sv,
+        "\"\\\n#include \\\"a.h\\\"\""sv,
+        "#include"sv,
+        "#include \"\""sv,
+        "#include \"open"sv,
+        "#include <open\n>"sv,
+        "#includes \"a.h\""sv,
+        "# 1 \"a.h\""sv,
+        "#line 1 \"a.h\""sv,
+        "#pragma include \"a.h\""sv,
+        "?\?=include \"a.h\""sv,
+        "#inc\\ \nlude \"a.h\""sv,
+        "##include \"a.h\""sv,
+        "#ifdef __has_include\n#endif"sv,
+        "#ifndef __has_include_next\n#elifdef X_HAS_INCLUDE\n#endif"sv,
+        "#elifndef __has_embed\n#undef __has_include"sv,
+        "#if defined __has_include && !defined ( __has_embed )"sv,
+        "#if A > 1 && (B || defined(__has_include))\n#elif defined(a_HAS_INCLUDE)"sv,
+        "has_included a_has_include_not"sv,
+        "#define CAT(a, b) a##b\nint CAT(has, include), has, next, _, T, E;"sv,
+        "#define __has_include(x) 0"sv}) {
     const auto scan = scan_source(text);
     EXPECT_EQ(summary(scan), "") << text;
     EXPECT_TRUE(scan.unknowns.empty()) << text;
@@ -117,9 +122,28 @@ TEST(SourceScan, ReportsWhatOnlyThePreprocessorCanCompute) {
            Computed{"\n#include MAKE(a, b)\r\n", UnknownKind::computed_include, "MAKE(a, b)", 2},
            Computed{"#include u8\"a.h\"", UnknownKind::computed_include, "u8\"a.h\"", 1},
            Computed{"#if __has_include(MACRO)", UnknownKind::computed_has_include, "MACRO)", 1},
-           Computed{"#define HI __has_include", UnknownKind::computed_has_include, "", 1},
-           Computed{"x = __has_include", UnknownKind::computed_has_include, "", 1},
-           Computed{"#define A(x) __has_in##x", UnknownKind::computed_has_include, "##x", 1},
+           Computed{"#if __has_include(\n<a.h>)", UnknownKind::computed_has_include, "", 1},
+           Computed{"#if __has_include(<a.h\n", UnknownKind::computed_has_include, "<a.h", 1},
+           Computed{"#define HI __has_include\n#if HI(<x.cuh>)", UnknownKind::computed_has_include,
+                    "__has_include", 1},
+           Computed{"HI(__has_include_next)(<a.h>)", UnknownKind::computed_has_include,
+                    "__has_include_next", 1},
+           Computed{"#define HI X_HAS_INCLUDE", UnknownKind::computed_has_include, "X_HAS_INCLUDE",
+                    1},
+           Computed{"#define HI defined __has_include", UnknownKind::computed_has_include,
+                    "__has_include", 1},
+           Computed{"#if F(defined __has_include)", UnknownKind::computed_has_include,
+                    "__has_include", 1},
+           Computed{"#if F defined(__has_include)", UnknownKind::computed_has_include,
+                    "__has_include", 1},
+           Computed{"#if defined X\n__has_include", UnknownKind::computed_has_include,
+                    "__has_include", 2},
+           Computed{"\n#define A(x) __has_in##x\n#if A(clude)(<x>)",
+                    UnknownKind::computed_has_include, "__has_include", 2},
+           Computed{"#define C(a, b) a##b\n#if C(_CCCL_HAS, _INCLUDE)(<x>)",
+                    UnknownKind::computed_has_include, "_CCCL_HAS_INCLUDE", 1},
+           Computed{"#define E __has_embed", UnknownKind::embed, "__has_embed", 1},
+           Computed{"#define E(x) __has_##x\nE(embed)", UnknownKind::embed, "__has_embed", 1},
            Computed{"#embed \"data.bin\"", UnknownKind::embed, "\"data.bin\"", 1},
            Computed{"#if __has_embed(\"data.bin\")", UnknownKind::embed, "\"data.bin\")", 1},
        }) {
@@ -144,9 +168,9 @@ TEST(SourceScan, ReportsTheFirstTimeMacro) {
            Timed{"__DA\\\nTE__", "__DATE__", 1},
            Timed{"#define A __DA ## TE__", "__DATE__", 1},
            Timed{"#define A __ ## TI %:%: ME ## __", "__TIME__", 1},
-           Timed{"#define P(a, b) a##b\nP(__TIME, STAMP__)", "__TIME__", 2},
-           Timed{"PASTE_OF_ANOTHER_FILE(__TI, ME__)", "__TIME__", 1},
-           Timed{"PASTE_OF_ANOTHER_FILE(__, DATE__)", "__DATE__", 1},
+           Timed{"#define P(a, b) a##b\nP(__TIME, STAMP__)", "__TIMESTAMP__", 1},
+           Timed{"#define P(a, b) a##b\nP(__TIME_, _)", "__TIME__", 1},
+           Timed{"#define P(a, b, c, d) a##b##c##d\nP(__, DA, TE, __)", "__DATE__", 1},
            Timed{"#include NAME(__DATE__)", "__DATE__", 1},
        }) {
     const auto scan = scan_source(text);
@@ -157,10 +181,34 @@ TEST(SourceScan, ReportsTheFirstTimeMacro) {
 }
 
 TEST(SourceScan, IgnoresTimeMacrosThatAreNotTokens) {
-  for (const auto text : {"// __DATE__"sv, "/* __TIME__ */"sv, "\"__DATE__\""sv, "'__TIME__'"sv,
-                          "R\"(__DATE__)\""sv, "__DATE___ A__DATE__ TIME DATE"sv, "1__DATE__"sv,
-                          "template <class __T> struct __D; __TIMER; M__"sv})
+  for (const auto text :
+       {"// __DATE__"sv, "/* __TIME__ */"sv, "\"__DATE__\""sv, "'__TIME__'"sv, "R\"(__DATE__)\""sv,
+        "__DATE___ A__DATE__ __DATE"sv, "__DA TE__"sv, "#define P(a) a##_x\nP(__DATE)"sv,
+        "1__DATE__"sv, "#define P(a, b) a##b\nint _, T, I, M, E, D, A, S, TIME, P(DATE, TIME);"sv,
+        "#define P(a, b) a##b\nint STAMP, __A, B__, P(__D, ATE), __time__;"sv})
     EXPECT_FALSE(scan_source(text).time_macro.has_value()) << text;
+}
+
+TEST(PasteParts, JoinAcrossTexts) {
+  const auto parts = [](std::string_view text) { return scan_source(text).parts; };
+  const auto front = parts("P(__TI, x)");
+  const auto back = parts("\n#define P(a, b) a##b\nME__ clude");
+  EXPECT_TRUE(front.names().empty());
+  EXPECT_TRUE(back.names().empty());
+  EXPECT_EQ(front.with(back).names(), std::vector<std::string_view>{"__TIME__"});
+  EXPECT_EQ(front.with(back).line, 2U);
+  EXPECT_EQ(back.with(front).line, 2U);
+  EXPECT_EQ(parts("__has_in").with(back).names(), std::vector<std::string_view>{"__has_include"});
+  EXPECT_EQ(front.with(parts("MESTAMP__")).line, 0U);
+  EXPECT_TRUE(front.with(parts("DATE__ ME")).names().empty());
+}
+
+TEST(SourceScan, SeesWhatANameExpressionUses) {
+  EXPECT_TRUE(scan_source("scale<int, __TIME__[7]>").time_macro.has_value());
+  EXPECT_EQ(scan_source("scale<int, __has_include(<a.h>)>").includes.size(), 1U);
+  EXPECT_EQ(scan_source("scale<int, F(__has_include)>").unknowns.size(), 1U);
+  const auto plain = scan_source("scale<int, 7>");
+  EXPECT_TRUE(!plain.time_macro && plain.includes.empty() && plain.unknowns.empty());
 }
 
 TEST(SourceScan, StripsAByteOrderMarkOnce) {
