@@ -32,12 +32,18 @@ struct CloseDirectory {
 };
 using DirectoryStream = std::unique_ptr<DIR, CloseDirectory>;
 
-DirectoryStream open_stream(const SystemCalls& calls, int base, const std::string& relative) {
+struct OpenedStream {
+  DirectoryStream stream{};
+  int error = 0;
+};
+
+OpenedStream open_stream(const SystemCalls& calls, int base, const std::string& relative) {
   Opened opened = open_beneath(calls, base, relative.c_str(), O_RDONLY | O_DIRECTORY);
-  if (!opened.fd) return nullptr;
+  if (!opened.fd) return {.error = opened.error};
   DirectoryStream stream(::fdopendir(opened.fd.get()));
-  if (stream) opened.fd.release();
-  return stream;
+  if (!stream) return {.error = errno};
+  opened.fd.release();
+  return {.stream = std::move(stream)};
 }
 
 /// Up to the last slash that separates two components; empty when there is none.
@@ -114,14 +120,19 @@ int sync_directory(const SystemCalls& calls, int directory, Durability durabilit
   return errno == EINVAL || errno == EOPNOTSUPP ? 0 : errno;
 }
 
-std::vector<std::string> names_in(const SystemCalls& calls, int base, const std::string& relative) {
-  std::vector<std::string> names;
-  const DirectoryStream stream = open_stream(calls, base, relative);
-  if (!stream) return names;
-  while (const dirent* const found = ::readdir(stream.get()))
-    if (found->d_name[0] != '.') names.emplace_back(found->d_name);
-  std::sort(names.begin(), names.end());
-  return names;
+Listing names_in(const SystemCalls& calls, int base, const std::string& relative) {
+  const OpenedStream opened = open_stream(calls, base, relative);
+  if (!opened.stream) return {.error = has_vanished(opened.error) ? 0 : opened.error};
+  Listing listing;
+  for (;;) {
+    errno = 0;  // readdir() tells the end from a failure by it alone
+    const dirent* const found = ::readdir(opened.stream.get());
+    if (found == nullptr) break;
+    if (found->d_name[0] != '.') listing.names.emplace_back(found->d_name);
+  }
+  if (errno != 0 && !has_vanished(errno)) return {.error = errno};
+  std::sort(listing.names.begin(), listing.names.end());
+  return listing;
 }
 
 int remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
@@ -141,7 +152,7 @@ int remove_if_unchanged(const SystemCalls& calls, int directory, const std::stri
 }
 
 void sweep_temporaries(const SystemCalls& calls, int directory) {
-  const DirectoryStream stream = open_stream(calls, directory, ".");
+  const DirectoryStream stream = open_stream(calls, directory, ".").stream;
   timespec now{};
   if (!stream || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
   while (const dirent* const found = ::readdir(stream.get())) {

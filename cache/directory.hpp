@@ -27,9 +27,13 @@ Opened open_for_writing(const SystemCalls& calls, const std::string& root,
 
 int sync_directory(const SystemCalls& calls, int directory, Durability durability);
 
-/// The names in `relative` below the directory `base`, sorted, without dot names; none when it
-/// cannot be read.
-std::vector<std::string> names_in(const SystemCalls& calls, int base, const std::string& relative);
+struct Listing {
+  std::vector<std::string> names{};  ///< sorted, without dot names
+  int error = 0;                     ///< why there are none
+};
+
+/// The names in `relative` below the directory `base`. None, and no error, where it is not there.
+Listing names_in(const SystemCalls& calls, int base, const std::string& relative);
 
 /// Removes `leaf` if it is still the file that was examined; another one is left alone, which is
 /// no error. A directory with something in it is moved aside under a dot name: whose it is, we do

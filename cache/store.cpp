@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,7 +35,7 @@ namespace kiln::cache {
 namespace {
 
 constexpr const char* kEntries = "v1/e";
-constexpr const char* kRecords = "v1/r/";
+constexpr const char* kRecords = "v1/r";
 constexpr std::size_t kShardDigits = 2;
 constexpr std::size_t kMaxKindSize = 64;
 constexpr std::string_view kCure =
@@ -56,16 +57,44 @@ Place entry_place(const Digest& name) {
           .leaf = hex.substr(kShardDigits)};
 }
 
+Place record_place(std::string_view kind, const Digest& name) {
+  return {.directory = std::string(kRecords) + '/' + std::string(kind), .leaf = name.hex()};
+}
+
+bool is_shard(const std::string& name) {
+  constexpr std::size_t kLeafDigits = 30;
+  return name.size() == kShardDigits && Digest::from_hex(name + std::string(kLeafDigits, '0'));
+}
+
 bool is_kind(std::string_view kind) noexcept {
   return !kind.empty() && kind.size() <= kMaxKindSize &&
          std::all_of(kind.begin(), kind.end(), [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
-std::string explain(const std::string& root, int error) {
+/// `reason`, or what is behind it: "No such file or directory" puzzles whoever sees the link.
+std::string explain(const std::string& root, std::string reason) {
   struct stat status {};
-  if (error == ENOENT && ::lstat(root.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
-    return root + " is a link to a directory that does not exist";
-  return describe_error(error);
+  const bool dangling = ::lstat(root.c_str(), &status) == 0 && S_ISLNK(status.st_mode) &&
+                        ::stat(root.c_str(), &status) != 0 && errno == ENOENT;
+  return dangling ? root + " is a link to a directory that does not exist" : std::move(reason);
+}
+
+std::string explain(const std::string& root, int error) {
+  std::string reason = describe_error(error);
+  return error == ENOENT ? explain(root, std::move(reason)) : reason;
+}
+
+/// Why a directory of the store cannot be read, and the cure.
+std::string explain_unreadable(int error) {
+  if (error == ENOTDIR) return "it or what it lies in is not a directory; remove what is";
+  if (error == ELOOP)
+    return "it is reached through a link, and none is followed below the cache directory; put a "
+           "directory in its place";
+  const std::string another =
+      "name another cache directory (option cache directory, or KILN_CACHE_DIR)";
+  if (error == EACCES || error == EPERM)
+    return describe_error(error) + "; become the user that it belongs to, or " + another;
+  return describe_error(error) + "; try again, or " + another;
 }
 
 }  // namespace
@@ -102,6 +131,17 @@ struct Store::State {
                                            explain(root, error) + "; " + std::string(kCure));
   }
 
+  Error failed_to_read(const std::string& path, int error) const {
+    return Error(ErrorCode::io_failed, "cannot read the cache " + root +
+                                           (path.empty() ? "" : '/' + path) + ": " +
+                                           explain_unreadable(error));
+  }
+
+  /// Adds the files in `parent` whose name, after `digits`, is that of an entry. Errno.
+  int list_files(int base, const std::string& parent, const std::string& digits,
+                 std::vector<EntryInfo>& found) const;
+  Result<std::vector<EntryInfo>> list_records() const;
+
   Examined look_up(const Place& place, const Digest& name,
                    std::optional<std::string_view> key_text) {
     const Opened base = open_root(*calls, root);
@@ -122,8 +162,12 @@ struct Store::State {
 
 Status Store::State::publish(const Place& place, const Digest& name, std::string_view key_text,
                              std::string_view facts, std::span<const std::byte> payload) {
-  if (const auto why = limit_exceeded(key_text.size(), facts.size(), payload.size()); !why.empty())
-    return Error(ErrorCode::invalid_argument, "cannot store a " + why + " bytes; make it smaller");
+  if (const auto why = limit_exceeded(key_text.size(), facts.size(), payload.size());
+      !why.empty()) {
+    Error failure(ErrorCode::invalid_argument, "cannot store a " + why + " bytes; make it smaller");
+    warn_of_trouble(failure.message());
+    return failure;
+  }
   const std::vector<std::byte> head = encode_head(key_text, facts, payload);
   Attempt last{.again = true};
   for (int attempt = 0; attempt < kPublishAttempts && last.again; ++attempt)
@@ -162,6 +206,43 @@ Store::State::Attempt Store::State::publish_once(const Place& place, const Diges
             .again = outcome.form_refused || has_vanished(error) || error == EEXIST};
   sweep_once(place, shard);
   return {.error = sync_directory(*calls, shard, durability)};
+}
+
+int Store::State::list_files(int base, const std::string& parent, const std::string& digits,
+                             std::vector<EntryInfo>& found) const {
+  const Listing listing = names_in(*calls, base, parent);
+  for (const auto& leaf : listing.names) {
+    const auto name = Digest::from_hex(digits + leaf);
+    if (!name) continue;
+    struct stat status {};
+    const std::string path = parent + '/' + leaf;
+    if (::fstatat(base, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+      found.push_back({.name = *name, .file_bytes = static_cast<std::uint64_t>(status.st_size)});
+    else if (!has_vanished(errno))
+      return errno;
+  }
+  return listing.error;
+}
+
+Result<std::vector<EntryInfo>> Store::State::list_records() const {
+  std::vector<EntryInfo> found;
+  const Opened base = open_root(*calls, root);
+  if (!base.fd) {
+    if (has_vanished(base.error)) return found;
+    return failed_to_read({}, base.error);
+  }
+  const Listing kinds = names_in(*calls, base.fd.get(), kRecords);
+  if (kinds.error != 0) return failed_to_read(kRecords, kinds.error);
+  for (const auto& kind : kinds.names) {
+    if (!is_kind(kind)) continue;
+    const auto first = static_cast<std::ptrdiff_t>(found.size());
+    const std::string parent = std::string(kRecords) + '/' + kind;
+    if (const int error = list_files(base.fd.get(), parent, {}, found); error != 0)
+      return failed_to_read(parent, error);
+    std::for_each(found.begin() + first, found.end(),
+                  [&](EntryInfo& info) { info.record_kind = kind; });
+  }
+  return found;
 }
 
 void Store::State::sweep_once(const Place& place, int shard) {
@@ -261,44 +342,49 @@ Status Store::discard(const Digest& name) {
 LockAttempt Store::try_lock(const Digest& name) {
   auto attempt = LockedByte::try_lock(*state_->calls, state_->root, name.low);
   if (!attempt.reason.empty())
-    state_->warn_of_trouble("cannot lock in the cache " + state_->root + ": " + attempt.reason +
-                            "; going on without, or " + std::string(kCure));
+    state_->warn_of_trouble("cannot lock in the cache " + state_->root + ": " +
+                            explain(state_->root, attempt.reason) + "; going on without, or " +
+                            std::string(kCure));
   LockAttempt result{.outcome = attempt.outcome};
   if (attempt.lock)
     result.lock.held_ = std::make_shared<KeyLock::Held>(KeyLock::Held{std::move(attempt.lock)});
   return result;
 }
 
-std::vector<EntryInfo> Store::list() const {
+Result<std::vector<EntryInfo>> Store::list() const {
   std::vector<EntryInfo> entries;
   const Opened base = open_root(*state_->calls, state_->root);
-  if (!base.fd) return entries;
-  for (const auto& shard : names_in(*state_->calls, base.fd.get(), kEntries)) {
-    if (shard.size() != kShardDigits) continue;
+  if (!base.fd) {
+    if (has_vanished(base.error)) return entries;
+    return state_->failed_to_read({}, base.error);
+  }
+  const Listing shards = names_in(*state_->calls, base.fd.get(), kEntries);
+  if (shards.error != 0) return state_->failed_to_read(kEntries, shards.error);
+  for (const auto& shard : shards.names) {
+    if (!is_shard(shard)) continue;
     const std::string directory = std::string(kEntries) + '/' + shard;
-    for (const auto& leaf : names_in(*state_->calls, base.fd.get(), directory)) {
-      const auto name = Digest::from_hex(shard + leaf);
-      struct stat status {};
-      const std::string path = directory + '/' + leaf;
-      if (!name || ::fstatat(base.fd.get(), path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
-        continue;
-      entries.push_back({.name = *name, .file_bytes = static_cast<std::uint64_t>(status.st_size)});
-    }
+    if (const int error = state_->list_files(base.fd.get(), directory, shard, entries); error != 0)
+      return state_->failed_to_read(directory, error);
   }
   return entries;
 }
 
-std::vector<EntryInfo> Store::verify() const {
-  std::vector<EntryInfo> entries;
-  for (auto& info : list()) {
-    Examined there = state_->look_up(entry_place(info.name), info.name, std::nullopt);
-    if (there.error != 0) there.damage = "cannot be read: " + describe_error(there.error);
+Result<std::vector<EntryInfo>> Store::verify() const {
+  KILN_TRY(auto found, list());
+  KILN_TRY(auto records, state_->list_records());
+  std::move(records.begin(), records.end(), std::back_inserter(found));
+  std::vector<EntryInfo> checked;
+  for (auto& info : found) {
+    const Place place = info.record_kind.empty() ? entry_place(info.name)
+                                                 : record_place(info.record_kind, info.name);
+    Examined there = state_->look_up(place, info.name, std::nullopt);
+    if (there.error != 0) return state_->failed_to_read(place.path(), there.error);
     const bool deleted_meanwhile = !there.entry && there.damage.empty();
     if (deleted_meanwhile) continue;
     info.damage = std::move(there.damage);
-    entries.push_back(std::move(info));
+    checked.push_back(std::move(info));
   }
-  return entries;
+  return checked;
 }
 
 Status Store::add_record(std::string_view kind, std::string_view text) {
@@ -307,19 +393,19 @@ Status Store::add_record(std::string_view kind, std::string_view text) {
                  "a kind of record is 1 to " + std::to_string(kMaxKindSize) +
                      " lower-case letters, not \"" + std::string(kind) + '"');
   const Digest name = digest_of(text);
-  const Place place{.directory = kRecords + std::string(kind), .leaf = name.hex()};
-  return state_->publish(place, name, text, {}, {});
+  return state_->publish(record_place(kind, name), name, text, {}, {});
 }
 
 std::vector<std::string> Store::records(std::string_view kind) const {
   std::vector<std::string> texts;
   const Opened base = open_root(*state_->calls, state_->root);
   if (!is_kind(kind) || !base.fd) return texts;
-  const std::string directory = kRecords + std::string(kind);
-  for (const auto& leaf : names_in(*state_->calls, base.fd.get(), directory)) {
+  const std::string directory = std::string(kRecords) + '/' + std::string(kind);
+  // Records are an aid: ones that cannot be listed are as good as none.
+  for (const auto& leaf : names_in(*state_->calls, base.fd.get(), directory).names) {
     const auto name = Digest::from_hex(leaf);
     if (!name) continue;
-    const Place place{.directory = directory, .leaf = leaf};
+    const Place place = record_place(kind, *name);
     const Examined there = state_->look_up(place, *name, std::nullopt);
     if (!there.damage.empty()) state_->warn_of_damage(place, *name, there.damage);
     if (there.entry) texts.emplace_back(there.entry->key_text());

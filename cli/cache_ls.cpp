@@ -1,4 +1,5 @@
-// kiln cache ls: what is in a cache, by listing and reading, without judging.
+// kiln cache ls: what is in a cache. Each entry is read and checked; a damaged one is shown as such
+// and is no failure, since the question was what is there.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,11 +17,17 @@ Outcome run(const Given& given, Output& output) {
 
   auto entries = Json::array();
   std::uint64_t total_bytes = 0;
-  for (const auto& info : store.list()) {
+  const auto checked = store.verify();
+  if (!checked) return unreadable_cache(checked.error());
+  for (const auto& info : *checked) {
+    if (!info.record_kind.empty()) continue;  // the listing is of kernels
+    // One that was good a moment ago and cannot be read now was deleted meanwhile.
+    const auto entry = store.read(info.name);
+    if (info.damage.empty() && !entry) continue;
     total_bytes += info.file_bytes;
     Json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
     std::string columns = info.name.hex() + "  ";
-    if (const auto entry = store.read(info.name)) {
+    if (info.damage.empty()) {
       const auto facts = facts_of(*entry);
       described.update({{"kernel", text_fact(facts, "kernel")},
                         {"arch", text_fact(facts, "architecture")},
@@ -29,9 +36,8 @@ Outcome run(const Given& given, Output& output) {
                  padded(printable(text_fact(facts, "architecture")), 8) + "  " +
                  printable(text_fact(facts, "kernel"));
     } else {
-      described["damage"] = entry.error().message();
-      columns += padded(bytes_text(info.file_bytes), -10) +
-                 "  damaged: " + printable(entry.error().message());
+      described["damage"] = info.damage;
+      columns += padded(bytes_text(info.file_bytes), -10) + "  damaged: " + printable(info.damage);
     }
     output.line(columns);
     entries.push_back(std::move(described));

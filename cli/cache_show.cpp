@@ -29,7 +29,9 @@ std::string check_key(std::string& key) {
 // The one entry whose name starts with `prefix`.
 std::variant<cache::EntryInfo, Failure> find(const cache::Store& store, const std::string& prefix) {
   std::vector<cache::EntryInfo> matches;
-  for (auto& info : store.list())
+  auto entries = store.list();
+  if (!entries) return unreadable_cache(entries.error());
+  for (auto& info : *entries)
     if (info.name.hex().starts_with(prefix)) matches.push_back(std::move(info));
   if (matches.empty())
     return Failure{.exit = ExitCode::failed,

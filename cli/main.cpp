@@ -23,7 +23,7 @@ bool wants_json(int count, const char* const* arguments) {
   for (int i = 1; i < count; ++i) {
     const std::string_view argument = arguments[i];
     if (argument == "--") return false;
-    if (argument == "--json") return true;
+    if (argument == "--json" || argument == "--json=true") return true;
   }
   return false;
 }
@@ -34,14 +34,12 @@ bool is_live_terminal(const EnvironmentReader& environment) {
 
 ExitCode show_version(Output& output) {
   const auto environment = process_environment();
-  auto settings = settings_from({}, environment);
-  if (!settings) {
-    output.failure(failure_of(settings.error()));
-    return ExitCode::usage;
-  }
+  // The one variable that counts: a wrong one of the others must not keep the versions back.
+  RuntimeOptions options;
+  if (const auto nvrtc = environment("KILN_NVRTC")) options.nvrtc = *nvrtc;
   Json result = {{"kiln", version()}, {"nvrtc", nullptr}, {"driver", nullptr}};
   output.line("kiln " + std::string(version()));
-  if (const auto nvrtc = find_toolchain(settings->runtime, environment)) {
+  if (const auto nvrtc = find_toolchain(options, environment)) {
     output.line("NVRTC " + nvrtc->version + ", " + nvrtc->library.string() + " (" +
                 nvrtc->how_found + ")");
     result["nvrtc"] = {{"version", nvrtc->version},
@@ -56,6 +54,33 @@ ExitCode show_version(Output& output) {
   if (!driver.empty()) result["driver"] = driver;
   output.object(result);
   return ExitCode::done;
+}
+
+std::string verbs_of(const CLI::App& command) {
+  std::string names;
+  for (const auto* verb : command.get_subcommands([](const CLI::App*) { return true; }))
+    names += (names.empty() ? "" : ", ") + verb->get_name();
+  return names;
+}
+
+// What is wrong with the command line. CLI11 misses the verb before it minds the word that stands
+// in its place, and names neither.
+std::string fault_of(const CLI::App& kiln, const CLI::ParseError& error) {
+  // --json is the one flag without an override, and CLI11 calls it by half its name.
+  if (std::string_view(error.what()).find("flag override") != std::string_view::npos)
+    return "--json takes no value";
+  const CLI::App* command = &kiln;
+  std::string name = kiln.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += ' ' + command->get_name();
+  }
+  const auto verbs = verbs_of(*command);
+  if (verbs.empty() || error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError))
+    return error.what();
+  const auto unknown = kiln.remaining(/*recurse=*/true);
+  return (unknown.empty() ? "a verb is missing" : '"' + unknown.front() + "\" is unknown") +
+         "; the verbs of " + name + " are " + verbs;
 }
 
 ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** arguments,
@@ -78,7 +103,7 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
   } catch (const CLI::CallForVersion&) {
     return show_version(output);
   } catch (const CLI::ParseError& error) {
-    output.failure(usage_failure(std::string(error.what()) + "; see kiln --help"));
+    output.failure(usage_failure(fault_of(kiln, error) + "; see kiln --help"));
     return ExitCode::usage;
   } catch (const std::exception& error) {
     output.failure({.code = "unexpected", .message = error.what()});
@@ -103,7 +128,8 @@ int run_command(int count, char** arguments) {
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
   bool json = false;  // wants_json() has answered
-  kiln.add_flag("--json", json, "Write the result as one JSON object");
+  // Without an override --json=false and the like are refused; wants_json() knows what is left.
+  kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
   kiln.require_subcommand(1);
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");

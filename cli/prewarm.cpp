@@ -1,7 +1,9 @@
 // kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/prewarm_report.hpp"
 #include "cli/progress_bar.hpp"
@@ -104,7 +106,11 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
   const auto& names = std::get<std::vector<std::string>>(architectures);
 
-  const PrewarmReport report(*manifest, settings->runtime.cache_directory, output);
+  // Absolute, as the store takes it. Where that fails, the runtime has refused or warned already.
+  std::error_code failed;
+  auto directory = std::filesystem::absolute(settings->runtime.cache_directory, failed);
+  if (failed) directory = settings->runtime.cache_directory;
+  const PrewarmReport report(*manifest, std::move(directory), output);
   return arguments.dry_run ? look_up(*runtime, ids, manifest->kernels, names, report)
                            : warm(*runtime, names, report, output);
 }
@@ -121,7 +127,7 @@ Verb add_prewarm(CLI::App& kiln) {
       "  kiln prewarm --model deepseek-v4.1-flash --arch sm_90a --dry-run --json\n"
       "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
       "3 no NVRTC and something to compile, or no cache directory. A dry run is 0 whatever is\n"
-      "missing.");
+      "missing, and 3 when it can make no key: without NVRTC the cache must know a toolchain.");
   const auto arguments = std::make_shared<Arguments>();
   auto& given = arguments->given;
   auto* model =

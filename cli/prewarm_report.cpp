@@ -34,7 +34,8 @@ Json json_of(const KernelReport& kernel) {
                {"arch", kernel.architecture},
                {"origin", to_string(kernel.origin)},
                {"ms", milliseconds_of(kernel.time)},
-               {"bytes", kernel.cubin_bytes}};
+               {"bytes", kernel.cubin_bytes},
+               {"stored", kernel.status.ok() && kernel.stored}};
   if (!kernel.status) {
     const auto failure = failure_of(kernel.status.error());
     json["error"] = {{"code", failure.code}, {"message", failure.message}};

@@ -71,6 +71,12 @@ Failure no_cache_directory() {
               "HOME says where the default one is; use --cache-dir DIR or KILN_CACHE_DIR"};
 }
 
+Failure unreadable_cache(const Error& error) {
+  auto failure = failure_of(error);
+  failure.exit = ExitCode::environment;
+  return failure;
+}
+
 std::variant<cache::Store, Failure> open_cache(const Given& given,
                                                const EnvironmentReader& environment, LogSink log) {
   auto settings = settings_from(given, environment);

@@ -41,6 +41,10 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
 /// The failure of a command that needs a cache directory and has none.
 Failure no_cache_directory();
 
+/// The failure of a command whose cache cannot be read, as Store::list() and verify() report it:
+/// the machine's fault, not that of what the cache holds.
+Failure unreadable_cache(const Error& error);
+
 /// The store of a command that only reads. A directory that somebody names must be there; the
 /// default one may not be yet, and then holds nothing.
 std::variant<cache::Store, Failure> open_cache(const Given& given,

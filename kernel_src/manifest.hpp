@@ -32,9 +32,10 @@ struct Manifest {
 
 /// Reads a manifest. `file` is what errors call it; `given` overrides the parameters' defaults.
 ///
-/// Errors  invalid_argument: with file, line and column for a fault of syntax; with file, JSON
-///         pointer, value and what is allowed for any other; for a parameter that the manifest does
-///         not have or a value that it does not allow.
+/// Errors  invalid_argument: with file, line and column for a fault of syntax, a member that
+///         appears twice, and brackets within brackets 64 times over; with file, JSON pointer,
+///         value and what is allowed for any other; for a parameter that the manifest does not have
+///         or a value that it does not allow.
 Result<Manifest> read_manifest(std::string_view text, std::string_view file,
                                const ManifestParameters& given = {});
 /// The same from a file. Errors  invalid_argument as well when it cannot be read.

@@ -90,7 +90,7 @@ TEST(StoreStress, ManyProcessesAndThreadsNeverSeeAWrongByte) {
   const TemporaryDirectory directory;
   run_processes(directory / "cache", Clock::now() + 2s);
   EXPECT_TRUE(dot_names_below(directory.path()).empty());
-  EXPECT_EQ((*Store::open({.directory = directory / "cache"})).verify().size(), kKeys);
+  EXPECT_EQ((*Store::open({.directory = directory / "cache"})).verify()->size(), kKeys);
 }
 
 TEST(StoreStress, ADirectoryThatIsDeletedAgainAndAgainSurfacesNoError) {
@@ -166,8 +166,9 @@ TEST(StoreStress, AKilledWriterLeavesNothingBehind) {
     if (round % 20 == 0) std::filesystem::remove_all(root / "v1/e");
   }
   EXPECT_TRUE(dot_names_below(root).empty());
-  for (const EntryInfo& info : (*Store::open({.directory = root})).verify())
-    EXPECT_EQ(info.damage, "");
+  const auto verified = (*Store::open({.directory = root})).verify();
+  ASSERT_TRUE(verified) << verified.error().message();
+  for (const EntryInfo& info : *verified) EXPECT_EQ(info.damage, "");
 }
 
 TEST(StoreStress, OneOfManyMakesAnEntryWhileItHoldsTheLock) {

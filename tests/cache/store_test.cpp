@@ -88,8 +88,8 @@ TEST(Store, ReadingCreatesNothing) {
   Fixture f;
   EXPECT_FALSE(f.store.find(digest_of(kKey), kKey).entry);
   EXPECT_EQ(f.store.read(digest_of(kKey)).error().code(), ErrorCode::io_failed);
-  EXPECT_TRUE(f.store.list().empty());
-  EXPECT_TRUE(f.store.verify().empty());
+  EXPECT_TRUE(f.store.list()->empty());
+  EXPECT_TRUE(f.store.verify()->empty());
   EXPECT_TRUE(f.store.records("toolchain").empty());
   EXPECT_FALSE(fs::exists(f.root));
   EXPECT_TRUE(f.warnings.empty());
@@ -209,14 +209,17 @@ TEST(Store, TreatsADamagedEntryAsAbsentWarnsOnceAndReplacesIt) {
     }
     EXPECT_EQ(f.store.read(digest_of(kKey)).error().code(), ErrorCode::io_failed);
     const auto listed = f.store.verify();
-    EXPECT_EQ(std::count_if(listed.begin(), listed.end(),
+    ASSERT_TRUE(listed) << listed.error().message();
+    EXPECT_EQ(std::count_if(listed->begin(), listed->end(),
                             [](const EntryInfo& info) { return !info.damage.empty(); }),
               1);
 
     EXPECT_TRUE(publish(f.store, kKey).ok());
     EXPECT_TRUE(finds(f.store, kKey));
     EXPECT_TRUE(finds(f.store, "k=2"));
-    for (const EntryInfo& info : f.store.verify()) EXPECT_EQ(info.damage, "");
+    const auto repaired = f.store.verify();
+    ASSERT_TRUE(repaired) << repaired.error().message();
+    for (const EntryInfo& info : *repaired) EXPECT_EQ(info.damage, "");
     ASSERT_EQ(f.warnings.size(), 1u);
     EXPECT_NE(f.warnings[0].find(path.string()), std::string::npos) << f.warnings[0];
   }
@@ -260,14 +263,105 @@ TEST(Store, ListsInOrderAndLeavesOutWhatIsNoEntry) {
   Fixture f;
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(publish(f.store, "k=" + std::to_string(i)).ok());
   write_file(f.root / "v1/e/README", "x");
+  write_file(f.root / "v1/e/zz", "x");  // two characters, and no shard
   write_file(path_of(f.root, "k=1").parent_path() / ".tmp-0123456789abcdef", "x");
   write_file(path_of(f.root, "k=1").parent_path() / "notes", "x");
   const auto listed = f.store.list();
-  ASSERT_EQ(listed.size(), 50u);
-  EXPECT_TRUE(std::is_sorted(listed.begin(), listed.end(),
+  ASSERT_TRUE(listed) << listed.error().message();
+  ASSERT_EQ(listed->size(), 50u);
+  EXPECT_TRUE(std::is_sorted(listed->begin(), listed->end(),
                              [](auto& a, auto& b) { return a.name < b.name; }));
-  for (const EntryInfo& info : listed) EXPECT_GT(info.file_bytes, kPayload.size());
-  EXPECT_EQ(f.store.verify().size(), 50u);
+  for (const EntryInfo& info : *listed) EXPECT_GT(info.file_bytes, kPayload.size());
+  EXPECT_EQ(f.store.verify()->size(), 50u);
+}
+
+struct Unreadable {
+  const char* name;
+  void (*make)(const fs::path& root);
+  const char* said;
+  bool listed = false;  // what is wrong concerns the records alone
+};
+
+void replace_by_file(const fs::path& directory) {
+  fs::remove_all(directory);
+  write_file(directory, "x");
+}
+
+constexpr Unreadable kUnreadable[] = {
+    {"a file for the root", [](auto& r) { replace_by_file(r); }, "not a directory"},
+    {"a file for v1", [](auto& r) { replace_by_file(r / "v1"); }, "not a directory"},
+    {"a file for the entries", [](auto& r) { replace_by_file(r / "v1/e"); }, "/v1/e: "},
+    {"a file for a shard", [](auto& r) { replace_by_file(path_of(r, kKey).parent_path()); },
+     "not a directory"},
+    {"a link for v1",
+     [](auto& r) {
+       fs::rename(r / "v1", r / "other");
+       fs::create_symlink("other", r / "v1");
+     },
+     "link"},
+    {"a file for the records", [](auto& r) { replace_by_file(r / "v1/r"); }, "/v1/r: ", true},
+    {"a file for a kind", [](auto& r) { replace_by_file(r / "v1/r/tools"); },
+     "/v1/r/tools: ", true},
+};
+
+TEST(Store, AStoreThatCannotBeListedIsNoEmptyStore) {
+  for (const Unreadable& unreadable : kUnreadable) {
+    SCOPED_TRACE(unreadable.name);
+    Fixture f;
+    ASSERT_TRUE(publish(f.store, kKey).ok());
+    ASSERT_TRUE(f.store.add_record("tools", "a").ok());
+    unreadable.make(f.root);
+    const auto listed = f.store.list();
+    EXPECT_EQ(listed.has_value(), unreadable.listed);
+    const auto verified = f.store.verify();
+    ASSERT_FALSE(verified);
+    EXPECT_EQ(verified.error().code(), ErrorCode::io_failed);
+    const std::string message = verified.error().message();
+    EXPECT_NE(message.find(f.root.string()), std::string::npos) << message;
+    EXPECT_NE(message.find(unreadable.said), std::string::npos) << message;
+  }
+}
+
+TEST(Store, VerifiesRecordsAfterTheEntries) {
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  for (const char* text : {"a", "b"}) ASSERT_TRUE(f.store.add_record("tools", text).ok());
+  write_file(f.root / "v1/r/tools" / digest_of("b").hex(), "damaged");
+  write_file(f.root / "v1/r/README", "x");
+  const auto verified = f.store.verify();
+  ASSERT_TRUE(verified) << verified.error().message();
+  ASSERT_EQ(verified->size(), 3u);
+  EXPECT_EQ(verified->front().name, digest_of(kKey));
+  EXPECT_EQ(verified->front().record_kind, "");
+  for (auto info = verified->begin() + 1; info != verified->end(); ++info) {
+    EXPECT_EQ(info->record_kind, "tools");
+    EXPECT_EQ(info->damage.empty(), info->name == digest_of("a")) << info->damage;
+  }
+  fs::remove_all(f.root / "v1/r");
+  EXPECT_EQ(f.store.verify()->size(), 1u) << "a missing record is no damage";
+}
+
+TEST(Store, WarnsOfAnEntryThatIsTooLarge) {
+  Fixture f;
+  const std::string large((16 << 20) + 1, 'f');
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(f.store.publish("k", large, {}).code(), ErrorCode::invalid_argument);
+  ASSERT_EQ(f.warnings.size(), 1u);
+  EXPECT_NE(f.warnings[0].find("cannot store"), std::string::npos) << f.warnings[0];
+}
+
+TEST(Store, TheWarningOfADanglingLinkNamesTheLinkWhateverShowsItFirst) {
+  for (const bool lock_first : {true, false}) {
+    Fixture f;
+    fs::create_symlink(f.directory / "no/where", f.root);
+    if (lock_first) {
+      EXPECT_EQ(f.store.try_lock(digest_of(kKey)).outcome, LockOutcome::unavailable);
+    }
+    EXPECT_EQ(publish(f.store, kKey).code(), ErrorCode::io_failed);
+    ASSERT_EQ(f.warnings.size(), 1u);
+    EXPECT_NE(f.warnings[0].find("is a link to a directory that does not exist"), std::string::npos)
+        << f.warnings[0];
+  }
 }
 
 TEST(Store, KeepsRecordsInOrder) {
@@ -275,7 +369,7 @@ TEST(Store, KeepsRecordsInOrder) {
   for (const char* text : {"b", "a", "c", "a"}) ASSERT_TRUE(f.store.add_record("tools", text).ok());
   EXPECT_EQ(f.store.records("tools"), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_TRUE(f.store.records("other").empty());
-  EXPECT_TRUE(f.store.list().empty()) << "a record is no entry";
+  EXPECT_TRUE(f.store.list()->empty()) << "a record is no entry";
   for (const char* kind : {"", "Tools", "../e", "a/b", "tool1"})
     EXPECT_EQ(f.store.add_record(kind, "x").code(), ErrorCode::invalid_argument) << kind;
 
@@ -420,6 +514,7 @@ TEST(Store, IsQuietlyUselessInADirectoryItMayNotEnter) {
                 if (found.entry || !found.damage.empty()) return 1;
               }
               if (publish(store, kKey).code() != ErrorCode::io_failed) return 2;
+              if (store.list() || store.verify()) return 4;
               return f.warnings.size() == 1 ? 0 : 3;
             }),
             0);
@@ -450,7 +545,7 @@ TEST(Store, LeavesNothingWhereTheDiskIsFull) {
       Store store = *Store::open({.directory = directory.path()});
       const std::string large(200'000, 'x');
       if (store.publish("large", {}, bytes_of(large)).code() != ErrorCode::io_failed) return 1;
-      if (!dot_names_below(directory.path()).empty() || !store.list().empty()) return 2;
+      if (!dot_names_below(directory.path()).empty() || !store.list()->empty()) return 2;
       if (!publish(store, kKey).ok() || !finds(store, kKey)) return 3;
       if (::mount(nullptr, directory.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0)
         return 100;

@@ -20,6 +20,7 @@ TEST_F(Prewarm, ASecondRunHitsEverythingAndDoesNotLoadNvrtc) {
     EXPECT_EQ(kernel["kernel"], "dsv41_kv_insert");
     EXPECT_EQ(kernel["arch"], "sm_90a");
     EXPECT_EQ(kernel["origin"], "compiled");
+    EXPECT_EQ(kernel["stored"], true);
     EXPECT_EQ(kernel["key"].get<std::string>().size(), 32u);
     EXPECT_GT(kernel["bytes"].get<std::size_t>(), 0u);
     EXPECT_GT(kernel["ms"].get<double>(), 0);
@@ -120,6 +121,14 @@ TEST_F(Prewarm, OptionsGoBeforeTheEnvironment) {
   EXPECT_EQ(report_of(kiln(bare))["cache_dir"], (home() / ".cache/kiln").string());
 }
 
+TEST_F(Prewarm, ARelativeCacheDirectoryIsReportedAsAnAbsoluteOne) {
+  auto wish = request(prewarm_arguments("relative", {"--json", "--dry-run"}));
+  std::string command = "cd '" + home().string() + "' && exec";
+  for (const auto& argument : wish.arguments) command += " '" + argument + "'";
+  wish.arguments = {"/bin/sh", "-c", command};
+  EXPECT_EQ(object_of(run_process(wish))["cache_dir"], (home() / "relative").string());
+}
+
 TEST_F(Prewarm, ArchitecturesAreRepeatedOrListedAndCountOnce) {
   const auto report =
       report_of(prewarm({"--json", "--arch", "sm_100a,sm_90a", "--arch", "sm_90a"}));
@@ -163,6 +172,7 @@ TEST_F(Prewarm, WhatCannotBeStoredIsCompiledCountedAndExits1) {
   const auto report = report_of(json);
   EXPECT_EQ(report["compiled"], 3);
   EXPECT_EQ(report["not_stored"], 3);
+  for (const auto& kernel : report["kernels"]) EXPECT_EQ(kernel["stored"], false);
   wish = request(prewarm_arguments(cache()));
   wish.user = kNobody;
   const auto text = run_process(wish);

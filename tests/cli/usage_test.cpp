@@ -1,7 +1,10 @@
 // The command line itself: exit codes, help, versions, the form of errors.
+#include <unistd.h>
+
 #include <string_view>
 
 #include "cli_fixture.hpp"
+#include "kiln/cache/store.hpp"
 
 namespace kiln::test {
 namespace {
@@ -15,10 +18,13 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::vector<std::string> arguments;
     std::string_view said;
   } faults[] = {
-      {{}, "subcommand"},
-      {{"frobnicate"}, "kiln --help"},
-      {{"cache"}, "subcommand"},
-      {{"cache", "frobnicate"}, "kiln --help"},
+      {{}, "a verb is missing; the verbs of kiln are cache, prewarm; see kiln --help"},
+      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm"},
+      {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
+      {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, verify"},
+      {{"cache", "lst"}, "\"lst\" is unknown; the verbs of kiln cache are ls, show, verify"},
+      {{"cache", "ls", "--json=false"}, "--json"},
+      {{"cache", "ls", "--json=1"}, "--json"},
       {{"prewarm"}, "--model"},
       {{"prewarm", "--model"}, "--model"},
       {{"prewarm", "--frobnicate"}, "--frobnicate"},
@@ -87,10 +93,27 @@ TEST_F(Usage, VersionNamesKilnAndNvrtcAndDriver) {
   EXPECT_TRUE(object_of(kiln({"--version", "--json"}))["nvrtc"].is_null());
 }
 
+TEST_F(Usage, VersionMindsNoVariableThatIsNotItsOwn) {
+  environment_["KILN_JOBS"] = "many";
+  environment_["KILN_ARCH"] = "sm_90a,,";
+  const auto version = kiln({"--version"});
+  EXPECT_EQ(version.exit_code, 0) << version.err;
+  EXPECT_EQ(version.out.rfind("kiln ", 0), 0u) << version.out;
+}
+
+TEST_F(Usage, ADryRunThatCanMakeNoKeyExitsWith3AsItsHelpSays) {
+  environment_["KILN_NVRTC"] = "/no/such/nvrtc";
+  const auto result = prewarm({"--dry-run"});
+  EXPECT_EQ(result.exit_code, 3) << result.out << result.err;
+  const auto help = kiln({"prewarm", "--help"}).out;
+  EXPECT_NE(help.find("3 when it can make no key"), std::string::npos) << help;
+}
+
 TEST_F(Usage, JsonMayStandAnywhere) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--json", "cache", "ls"},
         {"cache", "--json", "ls"},
+        {"cache", "ls", "--json=true"},
         {"cache", "ls", "--json"}}) {
     const auto listed = kiln(arguments);
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
@@ -154,6 +177,78 @@ TEST_F(Usage, ACacheDirectoryThatSomebodyNamesMustBeThereToBeRead) {
   write_file(directory_ / "file", "");
   environment_["KILN_CACHE_DIR"] = (directory_ / "file").string();
   EXPECT_NE(kiln({"cache", "ls"}).err.find("not a directory"), std::string::npos);
+}
+
+TEST_F(Usage, ACacheThatCannotBeReadIsNoEmptyOne) {
+  std::filesystem::create_directories(cache() / "v1");
+  write_file(cache() / "v1/e", "");
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"ls"}, {"verify"}, {"show", "5f3a"}}) {
+    std::vector<std::string> arguments = {"cache", "--json", "--cache-dir", cache().string()};
+    arguments.insert(arguments.begin() + 1, verb.begin(), verb.end());
+    const auto result = kiln(arguments);
+    EXPECT_EQ(result.exit_code, 3) << result.out << result.err;
+    EXPECT_EQ(object_of(result)["error"]["code"], "io_failed");
+    EXPECT_NE(result.err.find((cache() / "v1/e").string()), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(Usage, AnotherUsersPrivateCacheIsNoEmptyOne) {
+  if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
+  constexpr unsigned kNobody = 65534;
+  if (run_process({.arguments = {KILN_CLI_PATH, "--help"}, .user = kNobody}).exit_code == 127)
+    GTEST_SKIP() << "another user cannot reach " << KILN_CLI_PATH;
+  std::filesystem::create_directories(cache());
+  std::filesystem::permissions(cache(), std::filesystem::perms::owner_all);
+  for (const char* verb : {"ls", "verify"}) {
+    auto wish = request({"cache", verb, "--cache-dir", cache().string()});
+    wish.user = kNobody;
+    const auto result = run_process(wish);
+    EXPECT_EQ(result.exit_code, 3) << result.out << result.err;
+    EXPECT_NE(result.err.find("Permission denied"), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(Usage, VerifyLooksAtTheRecordsToo) {
+  const auto record = cache() / "v1/r/toolchain" / std::string(32, '0');
+  std::filesystem::create_directories(record.parent_path());
+  const std::vector<std::string> verify = {"cache", "verify", "--json", "--cache-dir",
+                                           cache().string()};
+  EXPECT_EQ(kiln(verify).exit_code, 0) << "a missing record is no damage";
+  write_file(record, "damaged");
+  const auto result = kiln(verify);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const auto object = object_of(result);
+  EXPECT_EQ(object["checked"], 0);
+  EXPECT_EQ(object["records"], 1);
+  ASSERT_EQ(object["damaged"].size(), 1u);
+  EXPECT_EQ(object["damaged"][0]["record"], "toolchain");
+}
+
+TEST_F(Usage, LsLeavesOutWhatIsDeletedWhileItLists) {
+  // Damaged entries fill the pipe, so that ls waits in the middle; the last, good to the eye of the
+  // check, is gone when it gets there.
+  const auto shard = cache() / "v1/e/00";
+  std::filesystem::create_directories(shard);
+  for (int i = 0; i < 2000; ++i) {
+    const auto digits = std::to_string(i);
+    write_file(shard / (std::string(30 - digits.size(), '0') + digits), "damaged");
+  }
+  auto store = cache::Store::open({.directory = cache()});
+  ASSERT_TRUE(store);
+  std::string key;
+  for (int i = 0; key.empty() || cache::digest_of(key).hex() < "01"; ++i)
+    key = "k=" + std::to_string(i);
+  ASSERT_TRUE(store->publish(key, "{}", {}).ok());
+  const auto name = cache::digest_of(key).hex();
+  const auto file = cache() / "v1/e" / name.substr(0, 2) / name.substr(2);
+  auto wish = request({});
+  wish.arguments = {"/bin/bash", "-c",
+                    "'" + wish.arguments.front() + "' cache ls --cache-dir '" + cache().string() +
+                        "' | { read -r line; sleep 0.2; rm -f '" + file.string() + "'; cat; }"};
+  const auto result = run_process(wish);
+  EXPECT_NE(result.out.find("2000 entries"), std::string::npos) << result.err;
+  EXPECT_EQ(result.out.find(name), std::string::npos);
 }
 
 }  // namespace

@@ -80,6 +80,8 @@ struct EntryInfo {
   std::uint64_t file_bytes = 0;
   /// Why the entry is not usable; empty for a good one.
   std::string damage{};
+  /// The kind of a record, by verify() alone; empty for an entry.
+  std::string record_kind{};
 };
 
 struct StoreOptions {
@@ -125,10 +127,14 @@ class Store {
   /// Tries to lock `name`; never waits. The kernel frees the lock when its holder dies.
   LockAttempt try_lock(const Digest& name);
 
-  /// All entries in order of name, each read and checked.
-  std::vector<EntryInfo> verify() const;
-  /// All entries in order of name, by directory listing only (`damage` stays empty).
-  std::vector<EntryInfo> list() const;
+  /// All entries in order of name, then all records in order of kind and name, each read and
+  /// checked. What is deleted meanwhile is left out; a store that is not there yet holds nothing.
+  /// Errors  io_failed with path, reason and cure for a directory that cannot be read, and for an
+  ///         entry that could not be for want of memory or descriptors: no damage of the entry.
+  Result<std::vector<EntryInfo>> verify() const;
+  /// All entries in order of name, by directory listing only (`damage` stays empty). Errors  as
+  /// verify().
+  Result<std::vector<EntryInfo>> list() const;
 
   /// Adds `text` to the small set of texts kept under `kind` (lower-case letters only); a text that
   /// is already there is left alone. Used for facts about whole stores, such as toolchains seen.
