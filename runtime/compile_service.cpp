@@ -64,6 +64,14 @@ std::vector<ToolchainId> recorded_toolchains(const cache::Store& store) {
   std::vector<ToolchainId> found;
   for (const auto& text : store.records(kToolchainRecords))
     if (const auto id = ToolchainId::from_text(text)) found.push_back(*id);
+  // The records are an index that may be lost; the entries know as well.
+  if (found.empty())
+    if (const auto entries = store.list())
+      for (const auto& info : *entries)
+        if (const auto entry = store.read(info.name))
+          if (const auto id = toolchain_in(entry->key_text());
+              id && std::find(found.begin(), found.end(), *id) == found.end())
+            found.push_back(*id);
   std::sort(found.begin(), found.end(), newer_first);
   return found;
 }
@@ -91,8 +99,18 @@ std::vector<ToolchainId> CompileService::candidates() {
     return {found->toolchain()};
   std::vector<ToolchainId> recorded;
   if (store_ == nullptr) return recorded;
-  for (const auto& id : recorded_toolchains(*store_))
-    if (wanted(id)) recorded.push_back(id);
+  {
+    const std::lock_guard lock(mutex_);
+    recorded = recorded_;
+  }
+  if (recorded.empty()) {
+    recorded = recorded_toolchains(*store_);
+    const std::lock_guard lock(mutex_);
+    recorded_ = recorded;
+  }
+  recorded.erase(
+      std::remove_if(recorded.begin(), recorded.end(), [&](const auto& id) { return !wanted(id); }),
+      recorded.end());
   return recorded;
 }
 

@@ -27,7 +27,8 @@
 
 namespace kiln {
 
-/// The compilers that `store` has seen, newest first.
+/// The compilers that `store` has seen, newest first: by its records, or where those are lost by
+/// its entries.
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store);
 
 /// The end of a request.
@@ -122,6 +123,7 @@ class CompileService {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<cache::Digest, Flight> flights_;  // nodes never move
+  std::vector<ToolchainId> recorded_;        // in the store, once there are any
   std::optional<ToolchainId> used_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 // Raise it when the same inputs must give other entries: a new key format, other options that
 // the compiler adds by itself, another form of the facts.
 constexpr int kKeySchema = 1;
+constexpr std::string_view kToolchain = "toolchain";
 
 // One field a line: label, length of the value in bytes, value. The length makes any value safe,
 // line ends included, and two different lists of fields never give one text.
@@ -97,9 +98,20 @@ CompileKey key_of(const Program& program, std::string_view architecture,
   add(text, "architecture", architecture);
   add(text, "builtins", spec.builtins == Builtins::minimal ? "minimal" : "full");
   for (const auto& option : program.options.arguments) add(text, "option", option);
-  add(text, "toolchain", toolchain.to_text());
+  add(text, kToolchain, toolchain.to_text());  // last: toolchain_in() looks for it there
   const auto name = cache::digest_of(text);
   return {std::move(text), name};
+}
+
+std::optional<ToolchainId> toolchain_in(std::string_view key_text) {
+  const auto label = "\n" + std::string(kToolchain) + " ";
+  const auto at = key_text.rfind(label);
+  if (at == std::string_view::npos || !key_text.ends_with('\n')) return std::nullopt;
+  auto line = key_text.substr(at + label.size());
+  line.remove_suffix(1);
+  const auto length_end = line.find(' ');
+  if (length_end == std::string_view::npos) return std::nullopt;
+  return ToolchainId::from_text(line.substr(length_end + 1));
 }
 
 }  // namespace kiln

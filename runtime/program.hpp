@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,5 +47,8 @@ struct CompileKey {
 
 CompileKey key_of(const Program& program, std::string_view architecture,
                   const ToolchainId& toolchain);
+
+/// The toolchain that stands in a key text; empty for a text that key_of() did not make.
+std::optional<ToolchainId> toolchain_in(std::string_view key_text);
 
 }  // namespace kiln

@@ -242,6 +242,27 @@ TEST_F(RuntimeTest, AFilledCacheServesWithoutACompilerAndSaysWhoseItIs) {
   EXPECT_NE(cold->kernels[1].status.error().message().find("absent"), std::string::npos);
 }
 
+TEST_F(RuntimeTest, ACacheWithoutItsRecordsServesWithoutACompilerToo) {
+  {
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add(scale_spec(1)));
+    ASSERT_TRUE(runtime.warmup({.architectures = {"sm_90a"}}));
+  }
+  ASSERT_GT(std::filesystem::remove_all(cache_ / "v1" / "r"), 0u);
+  auto without = options();
+  without.nvrtc = directory_.path() / "absent";
+  auto runtime = open(without);
+  ASSERT_TRUE(runtime.add(scale_spec(1)));
+  const auto warm = runtime.warmup({.architectures = {"sm_90a"}});
+  ASSERT_TRUE(warm);
+  EXPECT_EQ(warm->hits, 1u);
+  // A prewarm with the compiler puts the record back.
+  auto repair = open();
+  ASSERT_TRUE(repair.add(scale_spec(1)));
+  ASSERT_TRUE(repair.warmup({.architectures = {"sm_90a"}}));
+  EXPECT_TRUE(std::filesystem::exists(cache_ / "v1" / "r" / "toolchain"));
+}
+
 TEST_F(RuntimeTest, AHeldLockIsWaitedForUpToTheLimitAndNoLonger) {
   auto store = cache::Store::open({.directory = cache_});
   ASSERT_TRUE(store);
