@@ -23,6 +23,8 @@
 namespace {
 
 using namespace kiln;
+using bench::fail;
+using bench::must;
 
 constexpr const char* kArchitecture = "sm_90a";
 
@@ -48,17 +50,6 @@ struct Setup {
   SourceSet sources{std::filesystem::path()};
   FileMemo memo;
 };
-
-[[noreturn]] void fail(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().message());
-  return *std::move(result);
-}
 
 // Everything that bare NVRTC needs to do the same work: create, compile, take the cubin.
 void bare_compile(const NvrtcApi& api, const Program& program,

@@ -32,16 +32,9 @@ entry(const Piece* from, Piece* to, unsigned read, unsigned written) {
 }
 )";
 
-template <class T>
-T must(Result<T> result) {
-  if (result) return *std::move(result);
-  std::fprintf(stderr, "%s\n", result.error().message().c_str());
-  std::exit(1);
-}
+using bench::must;
 void must(const Status& status) {
-  if (status) return;
-  std::fprintf(stderr, "%s\n", status.error().message().c_str());
-  std::exit(1);
+  if (!status) bench::fail(status.error().message());
 }
 
 struct Bench {

@@ -35,19 +35,10 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace {
 
 using namespace kiln;
+using bench::fail;
+using bench::must;
 
 constexpr int kLaunches = 200;
-
-[[noreturn]] void fail(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().message());
-  return *std::move(result);
-}
 
 // An empty kernel with alternating pointers and integers as parameters.
 std::string empty_source(int parameters, bool waits) {

@@ -4,11 +4,26 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "kiln/error.hpp"
+
 namespace kiln::bench {
+
+[[noreturn]] inline void fail(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::exit(1);
+}
+
+/// The value; without one the benchmark ends here.
+template <class T>
+T must(Result<T> result) {
+  if (!result) fail(result.error().message());
+  return *std::move(result);
+}
 
 struct Arm {
   std::string name{};
