@@ -23,6 +23,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "no_device";
     case ErrorCode::driver_failed:
       return "driver_failed";
+    case ErrorCode::capture_active:
+      return "capture_active";
     case ErrorCode::io_failed:
       return "io_failed";
   }

@@ -15,6 +15,7 @@ ExitCode exit_code_of(ErrorCode code) noexcept {
     case ErrorCode::no_toolchain:
     case ErrorCode::no_device:
     case ErrorCode::driver_failed:
+    case ErrorCode::capture_active:
       return ExitCode::environment;
     case ErrorCode::not_cacheable:
     case ErrorCode::compile_failed:

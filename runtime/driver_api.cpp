@@ -52,6 +52,9 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   if (auto status = entry(#name, version, api->name); !status) return status.error();
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
+#define KILN_FUNCTION(name, version) static_cast<void>(entry(#name, version, api->name));
+  KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
+#undef KILN_FUNCTION
 
   switch (const auto result = api->cuInit(0)) {
     case CUDA_SUCCESS:

@@ -15,26 +15,39 @@ namespace kiln {
 
 // Name and the CUDA version in which the signature that this code was written for appeared:
 // cuGetProcAddress hands out exactly that one, whatever newer ones the driver has.
-#define KILN_DRIVER_FUNCTIONS(KILN_FUNCTION) \
-  KILN_FUNCTION(cuInit, 2000)                \
-  KILN_FUNCTION(cuDriverGetVersion, 2020)    \
-  KILN_FUNCTION(cuGetErrorName, 6000)        \
-  KILN_FUNCTION(cuDeviceGet, 2000)           \
-  KILN_FUNCTION(cuDeviceGetCount, 2000)      \
-  KILN_FUNCTION(cuDeviceGetAttribute, 2000)  \
-  KILN_FUNCTION(cuCtxGetCurrent, 4000)       \
-  KILN_FUNCTION(cuCtxGetDevice, 2000)        \
-  KILN_FUNCTION(cuLibraryLoadData, 12000)    \
-  KILN_FUNCTION(cuLibraryUnload, 12000)      \
-  KILN_FUNCTION(cuLibraryGetKernel, 12000)   \
-  KILN_FUNCTION(cuKernelGetFunction, 12000)  \
-  KILN_FUNCTION(cuKernelGetAttribute, 12000) \
-  KILN_FUNCTION(cuKernelSetAttribute, 12000) \
-  KILN_FUNCTION(cuLaunchKernelEx, 11060)
+#define KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)                       \
+  KILN_FUNCTION(cuInit, 2000)                                      \
+  KILN_FUNCTION(cuDriverGetVersion, 2020)                          \
+  KILN_FUNCTION(cuGetErrorName, 6000)                              \
+  KILN_FUNCTION(cuDeviceGet, 2000)                                 \
+  KILN_FUNCTION(cuDeviceGetCount, 2000)                            \
+  KILN_FUNCTION(cuDeviceGetAttribute, 2000)                        \
+  KILN_FUNCTION(cuCtxGetCurrent, 4000)                             \
+  KILN_FUNCTION(cuCtxGetDevice, 2000)                              \
+  KILN_FUNCTION(cuLibraryLoadData, 12000)                          \
+  KILN_FUNCTION(cuLibraryUnload, 12000)                            \
+  KILN_FUNCTION(cuLibraryGetKernel, 12000)                         \
+  KILN_FUNCTION(cuKernelGetFunction, 12000)                        \
+  KILN_FUNCTION(cuKernelGetAttribute, 12000)                       \
+  KILN_FUNCTION(cuKernelSetAttribute, 12000)                       \
+  KILN_FUNCTION(cuLaunchKernelEx, 11060)                           \
+  KILN_FUNCTION(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050) \
+  KILN_FUNCTION(cuOccupancyMaxActiveClusters, 11070)               \
+  KILN_FUNCTION(cuOccupancyMaxPotentialClusterSize, 11070)         \
+  KILN_FUNCTION(cuStreamIsCapturing, 10000)                        \
+  KILN_FUNCTION(cuThreadExchangeStreamCaptureMode, 10010)          \
+  KILN_FUNCTION(cuGraphExecKernelNodeSetParams, 12000)             \
+  KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)
+
+// Null where the driver is older than the version.
+#define KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION) \
+  KILN_FUNCTION(cuStreamGetCaptureInfo, 12030)        \
+  KILN_FUNCTION(cuKernelGetParamInfo, 12040)
 
 struct DriverApi {
 #define KILN_FUNCTION(name, version) decltype(&::name) name = nullptr;
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
+  KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 
   /// Opens the driver and calls cuInit; makes no context.
@@ -60,8 +73,31 @@ struct DriverApi {
     // The driver's device handles are its ordinals.
     return device;
   }
+  /// Whether a stream of the current context that is ordered with the legacy default stream is
+  /// being captured. The driver tells of no other stream without being given it.
+  bool capture_is_visible() const noexcept {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return cuStreamIsCapturing(CU_STREAM_LEGACY, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   /// The CUDA version that the driver supports, such as 13000; 0 when it will not say.
   int version() const noexcept;
+};
+
+/// Lets this thread make calls that the driver forbids while any stream is being captured, such as
+/// unloading a library; otherwise such a call fails and spoils a capture that is none of its
+/// business. Touches no stream.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(const DriverApi& driver) noexcept : driver_(driver) {
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+  ~OutsideCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  const DriverApi& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 /// The CUDA version of the installed driver without initialising it, such as 13000; 0: no driver.

@@ -71,12 +71,63 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
 Library::~Library() {
   // In a forked child the driver is not ours any more; it must not be called.
   if (library_ == nullptr || generation_ != fork_generation()) return;
+  const OutsideCapture outside(*driver_);
   const auto result = driver_->cuLibraryUnload(library_);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
   if (log_)
     log_(LogLevel::warning,
          subject(artifact_.facts) + ": " + driver_->failed("cuLibraryUnload", result).message());
 }
+
+namespace {
+
+Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CUdevice device) {
+  int opt_in = 0, sms = 0, clusters = 0, cooperative = 0;
+  int block[3] = {}, grid[3] = {};
+  const std::pair<CUdevice_attribute, int*> of_device[] = {
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &opt_in},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms},
+      {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, &clusters},
+      {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cooperative},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, &block[0]},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, &block[1]},
+      {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, &block[2]},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, &grid[0]},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, &grid[1]},
+      {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, &grid[2]}};
+  for (const auto& [attribute, value] : of_device)
+    if (const auto result = api.cuDeviceGetAttribute(value, attribute, device);
+        result != CUDA_SUCCESS)
+      return api.failed("cuDeviceGetAttribute", result);
+  int fixed = 0, threads = 0;
+  int cluster[3] = {};
+  const std::pair<CUfunction_attribute, int*> of_kernel[] = {
+      {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &fixed},
+      {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &threads},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, &cluster[0]},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, &cluster[1]},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, &cluster[2]}};
+  for (const auto& [attribute, value] : of_kernel)
+    if (const auto result = api.cuKernelGetAttribute(value, attribute, kernel, device);
+        result != CUDA_SUCCESS)
+      return api.failed("cuKernelGetAttribute", result);
+  const auto extent = [](const int(&size)[3]) {
+    return Extent{static_cast<unsigned>(size[0]), static_cast<unsigned>(size[1]),
+                  static_cast<unsigned>(size[2])};
+  };
+  return LoadedKernel::Limits{
+      .threads_per_block = static_cast<unsigned>(threads),
+      .static_shared_bytes = static_cast<unsigned>(fixed),
+      .dynamic_shared_bytes = static_cast<unsigned>(opt_in > fixed ? opt_in - fixed : 0),
+      .block_threads = extent(block),
+      .grid_blocks = extent(grid),
+      .compiled_cluster = cluster[0] > 0 ? extent(cluster) : Extent{},
+      .sm_count = static_cast<unsigned>(sms),
+      .clusters = clusters != 0,
+      .cooperative = cooperative != 0};
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
     std::shared_ptr<const Library> library, int ordinal) {
@@ -87,28 +138,14 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
   CUdevice device = 0;
   if (const auto result = api.cuDeviceGet(&device, ordinal); result != CUDA_SUCCESS)
     return api.failed("cuDeviceGet", result);
-  int opt_in = 0;
-  if (const auto result = api.cuDeviceGetAttribute(
-          &opt_in, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
-      result != CUDA_SUCCESS)
-    return api.failed("cuDeviceGetAttribute", result);
-  int fixed = 0;
-  if (const auto result =
-          api.cuKernelGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device);
-      result != CUDA_SUCCESS)
-    return api.failed("cuKernelGetAttribute", result);
-  int threads = 0;
-  if (const auto result = api.cuKernelGetAttribute(
-          &threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device);
-      result != CUDA_SUCCESS)
-    return api.failed("cuKernelGetAttribute", result);
-  const int dynamic = opt_in > fixed ? opt_in - fixed : 0;
+  KILN_TRY(loaded->limits_, limits_of(api, kernel, device));
+  // To all that the device has left, once: a limit set per launch could undercut a launch that is
+  // being made by another thread.
+  const auto most = static_cast<int>(loaded->limits_.dynamic_shared_bytes);
   if (const auto result = api.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                   dynamic, kernel, device);
+                                                   most, kernel, device);
       result != CUDA_SUCCESS)
     return api.failed("cuKernelSetAttribute", result);
-  loaded->limits_ = {static_cast<unsigned>(threads), static_cast<unsigned>(fixed),
-                     static_cast<unsigned>(dynamic)};
 
   // With lazy loading the module reaches a context at its first launch; asking for the function
   // brings that forward to now. Without a current context of this device there is nothing to load.
@@ -119,6 +156,20 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
   }
 
   return std::shared_ptr<const LoadedKernel>(loaded);
+}
+
+Status LoadedKernel::allow_any_cluster_size() const noexcept {
+  if (any_cluster_size_.load(std::memory_order_relaxed)) return {};
+  const auto& api = library_->driver();
+  CUdevice device = 0;
+  if (const auto result = api.cuDeviceGet(&device, ordinal_); result != CUDA_SUCCESS)
+    return api.failed("cuDeviceGet", result);
+  if (const auto result = api.cuKernelSetAttribute(
+          CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, library_->kernel(), device);
+      result != CUDA_SUCCESS)
+    return api.failed("cuKernelSetAttribute", result);
+  any_cluster_size_.store(true, std::memory_order_relaxed);
+  return {};
 }
 
 CUkernel Kernel::handle() const noexcept {

@@ -4,12 +4,14 @@
 // table and the cubin's bytes.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/launch_shape.hpp"
 #include "kiln/log.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/driver_api.hpp"
@@ -48,10 +50,17 @@ class Library {
 /// A library's kernel with its attributes set on one device.
 class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
  public:
+  /// Of this kernel on this device.
   struct Limits {
     unsigned threads_per_block = 0;
     unsigned static_shared_bytes = 0;
     unsigned dynamic_shared_bytes = 0;
+    Extent block_threads{};     ///< in each dimension
+    Extent grid_blocks{};       ///< in each dimension
+    Extent compiled_cluster{};  ///< {1, 1, 1}: none is compiled in
+    unsigned sm_count = 0;
+    bool clusters = false;     ///< the device has them
+    bool cooperative = false;  ///< the device can launch so
   };
 
   /// Raises the kernel's dynamic shared memory limit to all that the device has left, once, so that
@@ -63,6 +72,8 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }
   const Limits& limits() const noexcept { return limits_; }
+  /// Clusters of more than 8 blocks need a switch on the kernel, which stays on once it is.
+  Status allow_any_cluster_size() const noexcept;
   Kernel handle() const { return Kernel(shared_from_this()); }
 
  private:
@@ -72,6 +83,7 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   std::shared_ptr<const Library> library_;
   int ordinal_ = 0;
   Limits limits_{};
+  mutable std::atomic<bool> any_cluster_size_{false};
 };
 
 }  // namespace kiln

@@ -8,6 +8,9 @@ Result<const LoadedKernel*> Registered::load(const std::shared_ptr<const DriverA
                                              std::atomic<std::uint64_t>& loads) {
   const std::lock_guard lock(mutex_);
   if (const auto* loaded = find(ordinal)) return loaded;
+  // A capture that cannot be seen (of a non-blocking stream, or by another thread) goes on
+  // unharmed.
+  const OutsideCapture outside(*driver);
   auto& library = libraries_[artifact.facts.architecture];
   if (library == nullptr) {
     KILN_TRY(library, Library::load(driver, artifact, log));

@@ -133,6 +133,12 @@ Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
 
 Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
   KILN_TRY(const auto api, driver());
+  if (api->capture_is_visible())
+    return Error(ErrorCode::capture_active,
+                 "kernel " + registered.spec().name + " is not loaded on device " +
+                     std::to_string(ordinal) +
+                     " yet, and a stream of this context is being captured: call Runtime::warmup() "
+                     "or get() for it before the capture");
   KILN_TRY(const auto infos, devices());
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= infos.size() ||
       ordinal >= Registered::kMaxDevices)

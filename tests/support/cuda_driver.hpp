@@ -29,6 +29,7 @@ namespace kiln::test {
   KILN_FUNCTION(cuDevicePrimaryCtxRetain)         \
   KILN_FUNCTION(cuDevicePrimaryCtxRelease)        \
   KILN_FUNCTION(cuCtxSetCurrent)                  \
+  KILN_FUNCTION(cuCtxGetCurrent)                  \
   KILN_FUNCTION(cuCtxPopCurrent)                  \
   KILN_FUNCTION(cuCtxCreate)                      \
   KILN_FUNCTION(cuCtxDestroy)                     \
@@ -41,11 +42,14 @@ namespace kiln::test {
   KILN_FUNCTION(cuStreamCreate)                   \
   KILN_FUNCTION(cuStreamDestroy)                  \
   KILN_FUNCTION(cuStreamSynchronize)              \
+  KILN_FUNCTION(cuStreamQuery)                    \
   KILN_FUNCTION(cuStreamBeginCapture)             \
   KILN_FUNCTION(cuStreamEndCapture)               \
+  KILN_FUNCTION(cuStreamIsCapturing)              \
   KILN_FUNCTION(cuGraphInstantiateWithFlags)      \
   KILN_FUNCTION(cuGraphDestroy)                   \
   KILN_FUNCTION(cuGraphLaunch)                    \
+  KILN_FUNCTION(cuLaunchKernelEx)                 \
   KILN_FUNCTION(cuGraphExecDestroy)               \
   KILN_FUNCTION(cuEventCreate)                    \
   KILN_FUNCTION(cuEventRecord)                    \
@@ -124,11 +128,12 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// A stream that waits for the legacy default stream, so that copies need no care.
+/// By default a stream that waits for the legacy default stream, so that copies need no care.
 class Stream {
  public:
-  explicit Stream(std::shared_ptr<const DriverFunctions> driver) : driver_(std::move(driver)) {
-    KILN_CU(driver_, cuStreamCreate, &handle_, CU_STREAM_DEFAULT);
+  explicit Stream(std::shared_ptr<const DriverFunctions> driver, unsigned flags = CU_STREAM_DEFAULT)
+      : driver_(std::move(driver)) {
+    KILN_CU(driver_, cuStreamCreate, &handle_, flags);
   }
   Stream(Stream&& other) noexcept
       : driver_(std::move(other.driver_)), handle_(std::exchange(other.handle_, nullptr)) {}
@@ -158,6 +163,7 @@ class Graph {
   void launch(const Stream& stream) const {
     KILN_CU(driver_, cuGraphLaunch, handle_, stream.handle());
   }
+  CUgraphExec handle() const noexcept { return handle_; }
 
  private:
   std::shared_ptr<const DriverFunctions> driver_;
@@ -232,8 +238,14 @@ class CudaDriver {
     made.assign(values);
     return made;
   }
-  Stream stream() const {
-    return Stream(driver_);
+  Stream stream(unsigned flags = CU_STREAM_DEFAULT) const {
+    return Stream(driver_, flags);
+  }
+  const DriverFunctions& functions() const noexcept {
+    return *driver_;
+  }
+  const std::shared_ptr<const DriverFunctions>& shared_functions() const noexcept {
+    return driver_;
   }
   SecondContext second_context() const {
     return SecondContext(driver_, device_);

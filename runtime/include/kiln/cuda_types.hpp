@@ -5,4 +5,7 @@
 extern "C" {
 typedef struct CUstream_st* CUstream;
 typedef struct CUkern_st* CUkernel;
+typedef struct CUevent_st* CUevent;
+typedef struct CUgraphNode_st* CUgraphNode;
+typedef struct CUgraphExec_st* CUgraphExec;
 }

@@ -2,9 +2,9 @@
 //
 // A LaunchDescriptor is a lease on a slot of a LaunchPool; the slot holds the driver's launch
 // structure, its attributes and the packed arguments, and never moves.
-// Threads: LaunchPool from any thread. One descriptor by one thread at a time; different
-// descriptors at once share nothing. Lifetime: a descriptor keeps its kernel and its pool's memory
-// alive.
+// Threads: LaunchPool from any thread. One descriptor by one thread at a time (a debug build of
+// Kiln answers a second one with an error); different descriptors at once share nothing. Lifetime:
+// a descriptor keeps its kernel and its pool's memory alive.
 #pragma once
 
 #include <array>
@@ -16,32 +16,9 @@
 #include "kiln/cuda_types.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
+#include "kiln/launch_shape.hpp"
 
 namespace kiln {
-
-struct Extent {
-  unsigned x = 1;
-  unsigned y = 1;
-  unsigned z = 1;
-  bool operator==(const Extent&) const = default;
-};
-
-/// Programmatic dependent launch.
-enum class Overlap : unsigned char {
-  no,   ///< starts when the kernel before it in the stream has ended
-  yes,  ///< may start before; the kernel's own wait orders it. Refused where the code has no wait
-};
-
-struct LaunchShape {
-  /// In blocks, with clusters or without; a multiple of `cluster_blocks` in each dimension.
-  Extent grid_blocks{};
-  Extent block_threads{};
-  /// {1, 1, 1}: no cluster attribute.
-  Extent cluster_blocks{};
-  /// Dynamic shared memory of a block, in bytes.
-  unsigned shared_bytes = 0;
-  Overlap overlap_previous = Overlap::no;
-};
 
 /// One kernel argument: its bytes, copied at once.
 struct Argument {
@@ -49,18 +26,28 @@ struct Argument {
   std::size_t bytes = 0;
 };
 
+/// A launch that was captured into a CUDA graph: the node that it became. Plain handles; valid as
+/// long as the graph is.
+struct CapturedLaunch {
+  CUgraphNode node = nullptr;
+};
+
 class LaunchDescriptor {
  public:
+  struct Slot;  // private to the library
+
   LaunchDescriptor() noexcept = default;
   LaunchDescriptor(LaunchDescriptor&& other) noexcept;
   LaunchDescriptor& operator=(LaunchDescriptor&& other) noexcept;
   ~LaunchDescriptor();
   explicit operator bool() const noexcept { return slot_ != nullptr; }
 
-  /// Enqueues the kernel in the current context. `stream` goes to the driver as it is: null is the
-  /// legacy default stream, and the special handles pass through.
-  /// Requires a descriptor. Allocates nothing, takes no lock of ours.
-  /// Errors  driver_failed with the driver's result; after a fork, no_device.
+  /// Enqueues the kernel in the current context, or captures it. `stream` goes to the driver as it
+  /// is: null is the legacy default stream, and the special handles pass through.
+  /// Requires a descriptor. Allocates nothing, takes no lock of ours; one driver call.
+  /// Errors  driver_failed with the driver's result; capture_active when the stream is the legacy
+  /// one
+  ///         and another stream of the context is being captured; after a fork, no_device.
   Status launch(CUstream stream) noexcept;
 
   /// Replaces argument `index`, counted from 0 in the order of the kernel's parameters.
@@ -72,25 +59,61 @@ class LaunchDescriptor {
   }
   Status set_argument_bytes(std::size_t index, const void* data, std::size_t bytes) noexcept;
 
-  /// Errors  invalid_argument for a zero or a grid that the cluster does not divide.
+  /// Errors  as prepare(), for the grid. A grid with a 0 in it makes the launch do nothing.
   Status set_grid(Extent grid_blocks) noexcept;
+  /// Errors  as prepare(), for the cluster: the driver is asked whether it fits.
+  Status set_cluster(Extent cluster_blocks) noexcept;
+
+  /// launch(), and the graph node that it became. `stream` must be capturing.
+  /// Errors  as launch(); invalid_argument when the stream is not capturing or nothing was
+  /// launched.
+  Result<CapturedLaunch> capture(CUstream stream) noexcept;
+  /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
+  /// the arguments that this descriptor has now. The next launch of the graph uses them. Errors
+  /// driver_failed; invalid_argument for an empty grid (disable the node instead).
+  Status update(CUgraphExec graph, CapturedLaunch captured) noexcept;
+  /// Whether the node runs in the next launches of `graph`.
+  Status set_enabled(CUgraphExec graph, CapturedLaunch captured, bool enabled) noexcept;
+
+  /// The arguments as the kernel finds them: at the offsets of its own parameter table.
+  std::span<const std::byte> packed_arguments() const noexcept;
 
  private:
   friend class LaunchPool;
-  struct Slot;
-  LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept
-      : slot_(slot), pool_(std::move(pool)) {}
+  class Use;
+  LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept;
+  Status fit_to_device() noexcept;
+  Status store_grid(const Extent& grid) noexcept;
   Slot* slot_ = nullptr;
+  unsigned lease_ = 0;  // of the slot when this was made; a debug build compares them
   std::shared_ptr<void> pool_;
+};
+
+/// How much of a LaunchPool is in use, in descriptors.
+struct LaunchPoolUsage {
+  std::size_t capacity = 0;
+  std::size_t in_use = 0;
+  std::size_t high_water = 0;
 };
 
 class LaunchPool {
  public:
+  class State;  // private to the library
+
   LaunchPool();
 
-  /// Prepares a launch of `kernel` in its device's current context.
-  /// Errors  invalid_argument for a shape or argument list that does not fit the kernel, with both
-  ///         numbers; unsupported for Overlap::yes on a kernel without a wait.
+  /// Makes room for `descriptors` of up to `argument_bytes` each (at most 32 764, which is all that
+  /// a kernel can have), so that preparing them allocates no memory. Without it the pool grows by
+  /// as much as it has, from 64 (of 512 bytes), 16 (of 4 KiB) or 1 (more), and it never shrinks.
+  /// Errors  invalid_argument for too large arguments or more than a million descriptors.
+  Status reserve(std::size_t descriptors, std::size_t argument_bytes = 512);
+  LaunchPoolUsage usage() const noexcept;
+
+  /// Prepares a launch of `kernel` in its device's current context. Everything that can be wrong
+  /// with a launch is found here, with the numbers, before the driver is asked. Errors
+  /// invalid_argument for a shape or argument list that does not fit the kernel or the
+  ///         device; unsupported for Overlap::yes on a kernel without a wait, a cluster that this
+  ///         device has no room for, and an attribute that the driver is too old for.
   Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                    std::span<const Argument> arguments);
 
@@ -106,8 +129,6 @@ class LaunchPool {
   }
 
  private:
-  friend class LaunchDescriptor;
-  struct State;
   std::shared_ptr<State> state_;
 };
 

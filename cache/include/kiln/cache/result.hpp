@@ -25,6 +25,7 @@ enum class ErrorCode : unsigned char {
   no_toolchain,      ///< NVRTC is needed and was not found or could not be loaded
   no_device,         ///< no driver, no device or no current context: only launching needs one
   driver_failed,     ///< a driver call failed; Error::driver_result() holds its number
+  capture_active,    ///< cannot be done while a stream is being captured: do it before, at warmup
   io_failed,         ///< a file could not be read or written: carry on without the disk
 };
 

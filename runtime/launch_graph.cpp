@@ -1,0 +1,80 @@
+// A descriptor's launch as a node of a CUDA graph.
+#include <string>
+
+#include "kiln/launch.hpp"
+#include "runtime/launch_checks.hpp"
+#include "runtime/launch_slot.hpp"
+
+namespace kiln {
+
+Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
+  const auto& api = slot_->kernel->library().driver();
+  if (api.cuStreamGetCaptureInfo == nullptr)
+    return launch_error(*slot_->kernel, ErrorCode::unsupported,
+                        "finding a captured node again needs a driver for CUDA 12.3 or newer");
+  if (slot_->empty_grid)
+    return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
+                        "the grid is empty, so there is nothing to capture");
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (const auto result = api.cuStreamIsCapturing(stream, &state); result != CUDA_SUCCESS)
+    return api.failed("cuStreamIsCapturing", result);
+  if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
+                        state == CU_STREAM_CAPTURE_STATUS_NONE
+                            ? "the stream is not capturing; begin a capture, or use launch()"
+                            : "the stream's capture is spoiled; end it and begin another");
+  if (auto status = launch(stream); !status) return status.error();
+
+  // What the stream depends on right after the launch is that launch and nothing else.
+  const CUgraphNode* nodes = nullptr;
+  std::size_t count = 0;
+  const auto result =
+      api.cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, nullptr, &count);
+  // With a programmatic edge behind it the plain query is refused, so the edges are asked for too.
+  if (result == CUDA_ERROR_LOSSY_QUERY) {
+    const CUgraphEdgeData* edges = nullptr;
+    if (const auto again =
+            api.cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, &edges, &count);
+        again != CUDA_SUCCESS)
+      return api.failed("cuStreamGetCaptureInfo", again);
+  } else if (result != CUDA_SUCCESS) {
+    return api.failed("cuStreamGetCaptureInfo", result);
+  }
+  if (count != 1)
+    return launch_error(*slot_->kernel, ErrorCode::driver_failed,
+                        "the stream depends on " + std::to_string(count) +
+                            " graph nodes right after the launch was captured; expected 1");
+  return CapturedLaunch{nodes[0]};
+}
+
+Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noexcept {
+  const auto& slot = *slot_;
+  if (slot.empty_grid)
+    return launch_error(*slot.kernel, ErrorCode::invalid_argument,
+                        "the grid is empty, which a graph node cannot be; disable it by "
+                        "set_enabled(..., false)");
+  CUDA_KERNEL_NODE_PARAMS node{};
+  node.gridDimX = slot.config.gridDimX;
+  node.gridDimY = slot.config.gridDimY;
+  node.gridDimZ = slot.config.gridDimZ;
+  node.blockDimX = slot.config.blockDimX;
+  node.blockDimY = slot.config.blockDimY;
+  node.blockDimZ = slot.config.blockDimZ;
+  node.sharedMemBytes = slot.config.sharedMemBytes;
+  node.kernelParams = slot.argument_table;
+  node.kern = slot.kernel->library().kernel();
+  const auto& api = slot.kernel->library().driver();
+  const auto result = api.cuGraphExecKernelNodeSetParams(graph, captured.node, &node);
+  if (result == CUDA_SUCCESS) return {};
+  return api.failed("cuGraphExecKernelNodeSetParams", result);
+}
+
+Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
+                                     bool enabled) noexcept {
+  const auto& api = slot_->kernel->library().driver();
+  const auto result = api.cuGraphNodeSetEnabled(graph, captured.node, enabled ? 1 : 0);
+  if (result == CUDA_SUCCESS) return {};
+  return api.failed("cuGraphNodeSetEnabled", result);
+}
+
+}  // namespace kiln
