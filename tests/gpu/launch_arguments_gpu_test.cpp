@@ -82,7 +82,8 @@ class LaunchArgumentsGpu : public GpuTest {
     });
     graph.launch(stream);
     check("captured");
-    ASSERT_TRUE(launch.update(graph.handle(), node));
+    const auto updated = launch.update(graph.handle(), node);
+    ASSERT_TRUE(updated) << message_of(updated);
     graph.launch(stream);
     check("updated node");
 

@@ -107,7 +107,7 @@ TEST_F(LaunchLimitsGpu, T22EveryLegalSizeOfSharedMemoryRunsAndNoOther) {
   const auto block =
       launches().prepare(shared, {.block_threads = {1025}, .shared_bytes = 1024}, out.address(), 0);
   EXPECT_NE(message_of(block).find("1025 threads"), std::string::npos) << message_of(block);
-  EXPECT_EQ(message_of(block).find("shared"), std::string::npos) << message_of(block);
+  EXPECT_EQ(message_of(block).find("shared memory"), std::string::npos) << message_of(block);
 }
 
 TEST_F(LaunchLimitsGpu, T22SmallAndLargeSharedMemoryInTurnFromTwoThreads) {

@@ -149,16 +149,21 @@ class Stream {
   CUstream handle_ = nullptr;
 };
 
-/// A captured graph, instantiated.
+/// A captured graph and an instance of it, which refers to its nodes.
 class Graph {
  public:
-  Graph(std::shared_ptr<const DriverFunctions> driver, CUgraphExec handle)
-      : driver_(std::move(driver)), handle_(handle) {}
+  Graph(std::shared_ptr<const DriverFunctions> driver, CUgraph graph)
+      : driver_(std::move(driver)), graph_(graph) {
+    KILN_CU(driver_, cuGraphInstantiateWithFlags, &handle_, graph_, 0);
+  }
   Graph(Graph&& other) noexcept
-      : driver_(std::move(other.driver_)), handle_(std::exchange(other.handle_, nullptr)) {}
+      : driver_(std::move(other.driver_)),
+        graph_(std::exchange(other.graph_, nullptr)),
+        handle_(std::exchange(other.handle_, nullptr)) {}
   Graph& operator=(Graph&&) = delete;
   ~Graph() {
     if (handle_ != nullptr) driver_->cuGraphExecDestroy_(handle_);
+    if (graph_ != nullptr) driver_->cuGraphDestroy_(graph_);
   }
   void launch(const Stream& stream) const {
     KILN_CU(driver_, cuGraphLaunch, handle_, stream.handle());
@@ -167,6 +172,7 @@ class Graph {
 
  private:
   std::shared_ptr<const DriverFunctions> driver_;
+  CUgraph graph_ = nullptr;
   CUgraphExec handle_ = nullptr;
 };
 
@@ -258,10 +264,7 @@ class CudaDriver {
     std::forward<Work>(work)();
     CUgraph graph = nullptr;
     KILN_CU(driver_, cuStreamEndCapture, stream.handle(), &graph);
-    CUgraphExec instance = nullptr;
-    KILN_CU(driver_, cuGraphInstantiateWithFlags, &instance, graph, 0);
-    driver_->cuGraphDestroy_(graph);
-    return {driver_, instance};
+    return {driver_, graph};
   }
 
   /// Microseconds on the device between the start and the end of what `work` enqueues on `stream`.

@@ -26,8 +26,8 @@ struct Argument {
   std::size_t bytes = 0;
 };
 
-/// A launch that was captured into a CUDA graph: the node that it became. Plain handles; valid as
-/// long as the graph is.
+/// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
+/// graph that the capture gave, which must be kept even when only instances of it are launched.
 struct CapturedLaunch {
   CUgraphNode node = nullptr;
 };
