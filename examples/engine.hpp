@@ -17,9 +17,9 @@
 
 namespace engine {
 
-inline void must(bool good, const char* call, int result) {
-  if (good) return;
-  std::fprintf(stderr, "%s failed with CUresult %d\n", call, result);
+inline void must(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "%s failed with CUresult %d\n", call, static_cast<int>(result));
   std::exit(1);
 }
 
@@ -27,18 +27,14 @@ template <class Function>
 Function symbol(const char* name) {
   static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   auto* const found = library == nullptr ? nullptr : ::dlsym(library, name);
-  must(found != nullptr, name, CUDA_ERROR_NOT_FOUND);
+  must(found == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS, name);
   return reinterpret_cast<Function>(found);
 }
 
 // cuda.h renames some functions by macro; the inner step spells the symbol after expansion.
 #define ENGINE_SYMBOL_INNER(name) ::engine::symbol<decltype(&::name)>(#name)
 #define ENGINE_SYMBOL(name) ENGINE_SYMBOL_INNER(name)
-#define ENGINE_CALL(name, ...)                                  \
-  do {                                                          \
-    const auto result = ENGINE_SYMBOL(name)(__VA_ARGS__);       \
-    ::engine::must(result == CUDA_SUCCESS, #name, int{result}); \
-  } while (false)
+#define ENGINE_CALL(name, ...) ::engine::must(ENGINE_SYMBOL(name)(__VA_ARGS__), #name)
 
 /// Makes device 0's primary context current. Call it where Runtime::device() says there is one.
 inline void use_first_device() {
@@ -101,10 +97,12 @@ class Graph {
   static kiln::Result<Graph> capture(const Stream& stream, Work&& work) {
     ENGINE_CALL(cuStreamBeginCapture, stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     const kiln::Status status = work();
-    if (!status) return status.error();
     CUgraph graph = nullptr;
     CUgraphExec instance = nullptr;
-    ENGINE_CALL(cuStreamEndCapture, stream.get(), &graph);
+    // The capture ends in any case; what went wrong inside of it is the better message.
+    const auto ended = ENGINE_SYMBOL(cuStreamEndCapture)(stream.get(), &graph);
+    if (!status) return status.error();
+    must(ended, "cuStreamEndCapture");
     ENGINE_CALL(cuGraphInstantiateWithFlags, &instance, graph, 0);
     ENGINE_CALL(cuGraphDestroy, graph);
     return Graph(instance);
