@@ -8,6 +8,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <kiln/error.hpp>
@@ -119,12 +120,13 @@ class Graph {
   std::unique_ptr<CUgraphExec_st, Destroy> instance_;
 };
 
-/// Compares all of them to the last bit; a difference ends the program.
+/// Compares every value exactly; a difference ends the program.
 template <class T>
 void expect_equal(const std::vector<T>& got, const std::vector<T>& expected, const char* what) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (i < got.size() && got[i] == expected[i]) continue;
-    std::fprintf(stderr, "%s: value %zu is wrong\n", what, i);
+    if (got[i] == expected[i]) continue;
+    std::fprintf(stderr, "%s: value %zu is %s, not %s\n", what, i, std::to_string(got[i]).c_str(),
+                 std::to_string(expected[i]).c_str());
     std::exit(1);
   }
   std::printf("%s: all %zu values are right\n", what, expected.size());
