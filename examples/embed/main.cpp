@@ -2,16 +2,16 @@
 // it on changed inputs, and check every byte against the host model of the kernel.
 //
 //   kiln_embed        uses the cache that KILN_CACHE_DIR names, or the user's
-#include <cstdio>
-#include <string>
+#include <cstdint>
+#include <iostream>
+#include <kiln/runtime.hpp>
+#include <kiln/spdlog.hpp>
 #include <vector>
 
-#include "examples/embed/engine.hpp"
+#include "examples/engine.hpp"
 #include "kernel_src/dsv41_kv_insert/launch.hpp"
 #include "kernel_src/dsv41_kv_insert/reference.hpp"
 #include "kernel_src/kernels.hpp"
-#include "kiln/runtime.hpp"
-#include "kiln/spdlog.hpp"
 
 namespace {
 
@@ -74,28 +74,28 @@ std::vector<float> rotation_table() {
   return table;
 }
 
-int run() {
-  auto options = kiln::options_from(kiln::process_environment());
-  if (!options) return std::fprintf(stderr, "%s\n", options.error().message().c_str()), 1;
-  options->log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
-  auto runtime = kiln::Runtime::open(*options);
-  if (!runtime) return std::fprintf(stderr, "%s\n", runtime.error().message().c_str()), 1;
-  if (auto status = kiln::kernels::add_sources(*runtime); !status)
-    return std::fprintf(stderr, "%s\n", status.error().message().c_str()), 1;
-  auto writer = CacheWriter::create(*runtime);
-  if (!writer) return std::fprintf(stderr, "%s\n", writer.error().message().c_str()), 1;
+kiln::Status run() {
+  KILN_TRY(auto options, kiln::options_from(kiln::process_environment()));
+  options.log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
+  KILN_TRY(auto runtime, kiln::Runtime::open(options));
+  if (auto status = kiln::kernels::add_sources(runtime); !status) return status;
+  KILN_TRY(const auto writer, CacheWriter::create(runtime));
 
-  if (auto device = runtime->device(); !device) {
-    std::printf("registered, but nothing to run on: %s\n", device.error().message().c_str());
-    return 0;
+  const bool gpu = runtime.device().has_value();
+  if (gpu) engine::use_first_device();
+  kiln::WarmupOptions warmup;
+  if (!gpu) warmup.architectures = {"sm_90a"};
+  KILN_TRY(const auto report, runtime.warmup(warmup));
+  for (const auto& kernel : report.kernels) {
+    if (!kernel.status) return kernel.status;
+    std::cout << kernel.kernel << " " << kernel.architecture << " " << kernel.key.hex() << ": "
+              << to_string(kernel.origin) << std::endl;
   }
-  engine::use_first_device();
-  auto report = runtime->warmup();
-  if (!report) return std::fprintf(stderr, "%s\n", report.error().message().c_str()), 1;
-  for (const auto& kernel : report->kernels)
-    std::printf("%s %s %s: %s\n", kernel.kernel.c_str(), kernel.architecture.c_str(),
-                kernel.key.hex().c_str(), std::string(to_string(kernel.origin)).c_str());
-  if (report->failed > 0) return 1;
+  if (!gpu) {
+    std::cout << "no GPU; would capture " << kTokens << " tokens of " << kHeads
+              << " heads and replay them 3 times" << std::endl;
+    return {};
+  }
 
   const auto table = rotation_table();
   Step step(1);
@@ -104,30 +104,21 @@ int run() {
   engine::DeviceArray cos_sin(table);
   engine::DeviceArray<unsigned short> padded(kTokens * 64 * 512);
   engine::DeviceArray<unsigned char> cache(kPages * kPageStride);
-  kv_insert::Arguments arguments{.query = query.get(),
-                                 .padded_query = padded.get(),
-                                 .rows = rows.get(),
-                                 .positions = positions.get(),
-                                 .slots = slots.get(),
-                                 .cos_sin = cos_sin.get(),
-                                 .cache = cache.get(),
-                                 .page_stride_bytes = kPageStride,
-                                 .pages = kPages,
-                                 .rope_positions = kPositions,
-                                 .tokens = kTokens};
-  auto launch = writer->kernel().prepare(arguments, kiln::Overlap::yes);
-  if (!launch) return std::fprintf(stderr, "%s\n", launch.error().message().c_str()), 1;
-
-  CUstream stream = nullptr;
-  // A stream that is ordered after the copies, which go to the default stream.
-  ENGINE_CALL(cuStreamCreate, &stream, CU_STREAM_DEFAULT);
-  CUgraph graph = nullptr;
-  CUgraphExec instance = nullptr;
-  ENGINE_CALL(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-  if (auto status = launch->launch(stream); !status)
-    return std::fprintf(stderr, "%s\n", status.error().message().c_str()), 1;
-  ENGINE_CALL(cuStreamEndCapture, stream, &graph);
-  ENGINE_CALL(cuGraphInstantiateWithFlags, &instance, graph, 0);
+  const kv_insert::Arguments arguments{.query = query.get(),
+                                       .padded_query = padded.get(),
+                                       .rows = rows.get(),
+                                       .positions = positions.get(),
+                                       .slots = slots.get(),
+                                       .cos_sin = cos_sin.get(),
+                                       .cache = cache.get(),
+                                       .page_stride_bytes = kPageStride,
+                                       .pages = kPages,
+                                       .rope_positions = kPositions,
+                                       .tokens = kTokens};
+  KILN_TRY(auto launch, writer.kernel().prepare(arguments, kiln::Overlap::yes));
+  const engine::Stream stream;
+  KILN_TRY(const auto graph,
+           engine::Graph::capture(stream, [&] { return launch.launch(stream.get()); }));
 
   // The host model writes into copies of the same buffers.
   std::vector<unsigned short> expected_padded(kTokens * 64 * 512);
@@ -138,8 +129,7 @@ int run() {
     rows.assign(step.rows);
     positions.assign(step.positions);
     slots.assign(step.slots);
-    ENGINE_CALL(cuGraphLaunch, instance, stream);
-    ENGINE_CALL(cuStreamSynchronize, stream);
+    graph.replay(stream);
 
     auto on_host = arguments;
     on_host.query = step.query.data();
@@ -149,18 +139,16 @@ int run() {
     on_host.slots = step.slots.data();
     on_host.cos_sin = table.data();
     on_host.cache = expected_cache.data();
-    kv_insert::model(writer->kernel().key(), on_host);
-    if (padded.download() != expected_padded || cache.download() != expected_cache) {
-      std::printf("replay %u: wrong bytes\n", seed);
-      return 1;
-    }
-    std::printf("replay %u: every byte as the host model says\n", seed);
+    kv_insert::model(writer.kernel().key(), on_host);
+    engine::expect_equal(padded.download(), expected_padded, "padded query");
+    engine::expect_equal(cache.download(), expected_cache, "cache");
+    std::cout << "replay " << seed << ": every byte as the host model says" << std::endl;
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
 
 int main() {
-  return run();
+  return engine::exit_code(run());
 }

@@ -147,7 +147,10 @@ TEST(Layering, DeviceCodeIncludesOnlyDeviceAndSharedFilesAndItsKey) {
 TEST(Layering, CliAndExamplesUseOnlyWhatIsInstalled) {
   for (const auto* folder : {"cli", "examples"})
     for (const auto& include : includes_below(folder)) {
-      if (!include.quoted) continue;
+      // Text for NVRTC, whose names are those that the project there gives its own files.
+      const bool embedded =
+          include.file.string().rfind("examples/outside_project/kernels/", 0) == 0;
+      if (!include.quoted || include.name == "jit/key.cuh" || embedded) continue;
       EXPECT_TRUE(
           starts_with_any(include.name, {"kiln/", "kernel_src/", std::string(folder) + "/"}))
           << include.file << " includes " << include.name;
