@@ -178,9 +178,10 @@ std::uint64_t calls_after_exit() {
 }
 
 void note_initialised() {
-  // As the driver does: whatever is destroyed after this finds it gone.
-  static const int registered = std::atexit([] { attention.fetch_or(kDeinitialised); });
-  static_cast<void>(registered);
+  if ((attention.load() & kNotInitialised) == 0) return;
+  // As the driver does: what goes after this finds it gone. Again after each reset, so that it comes
+  // before what was registered before.
+  std::atexit([] { attention.fetch_or(kDeinitialised); });
   attention.fetch_and(~static_cast<unsigned>(kNotInitialised));
 }
 
