@@ -178,13 +178,16 @@ TEST_F(Exit, AKernelThatGoesAfterTheDriverIsSilent) {
     });
     auto cuda = CudaDriver::open();
     if (!cuda) return 2;
-    auto runtime = open();
-    if (!runtime.add_source("wait.cu", kWaitSource)) return 3;
-    const auto id = runtime.add(plain_spec("wait.cu"));
-    if (!id) return 4;
-    const auto kernel = runtime.get(*id);
-    if (!kernel) return 5;
-    last_kernel = *kernel;
+    {
+      auto runtime = open();
+      if (!runtime.add_source("wait.cu", kWaitSource)) return 3;
+      const auto id = runtime.add(plain_spec("wait.cu"));
+      if (!id) return 4;
+      const auto kernel = runtime.get(*id);
+      if (!kernel) return 5;
+      last_kernel = *kernel;
+    }
+    if (driver_.calls("cuLibraryUnload") != 0) return 7;  // the last owner is the kernel
     last_driver = &driver_;
     last_warnings = &warnings_;
     std::exit(6);
