@@ -103,7 +103,14 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function,
       size = dims.x * dims.y * dims.z;
     }
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
-  *clusters = blocks / static_cast<int>(size);
+  CUcontext context = nullptr;
+  FAKE_DRIVER_TRY(current_context(context));
+  // As seen of driver 580 on an H200: beyond 8 blocks the size is invalid until the kernel allows
+  // it; beyond 16 there is then no room for any.
+  const bool any_size = attribute(resolved, context->device,
+                                  CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) != 0;
+  if (size > 8 && !any_size) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  *clusters = size > 16 ? 0 : blocks / static_cast<int>(size);
   return CUDA_SUCCESS;
 }
 
