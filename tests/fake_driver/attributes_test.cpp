@@ -117,25 +117,30 @@ TEST_F(Attributes, AllTogetherFitAndNoneIsDropped) {
 }
 
 TEST_F(Attributes, WhatTheDriverIsTooOldForNamesBothVersions) {
-  static_cast<void>(get(*runtime_));
-  const std::pair<LaunchShape, std::pair<int, const char*>> cases[] = {
-      {{.grid_blocks = {4}, .cluster_blocks = {2}, .preferred_cluster_blocks = {4}},
-       {12080, "12.8"}},
-      {{.launch_completion_event = reinterpret_cast<CUevent>(16)}, {12030, "12.3"}},
-      {{.shared_carveout_percent = 50}, {12050, "12.5"}},
+  struct Case {
+    LaunchShape shape;
+    int version;
+    const char* needed;
+    const char* older;
   };
-  for (const auto& [shape, needed] : cases) {
-    driver_.set_driver_version(needed.first - 10);
+  const Case cases[] = {
+      {{.grid_blocks = {4}, .cluster_blocks = {2}, .preferred_cluster_blocks = {4}},
+       12080,
+       "12.8",
+       "12.7"},
+      {{.launch_completion_event = reinterpret_cast<CUevent>(16)}, 12030, "12.3", "12.2"},
+      {{.shared_carveout_percent = 50}, 12050, "12.5", "12.4"},
+  };
+  for (const auto& [shape, version, needed, older] : cases) {
+    driver_.set_driver_version(version - 10);
+    runtime_.emplace(runtime_with({kWaitSource}));
     const auto refused = prepare(shape);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::unsupported);
-    EXPECT_NE(message_of(refused).find(needed.second), std::string::npos) << message_of(refused);
-    EXPECT_NE(message_of(refused).find(needed.first == 12080   ? "12.7"
-                                       : needed.first == 12030 ? "12.2"
-                                                               : "12.4"),
-              std::string::npos)
-        << message_of(refused);
-    driver_.set_driver_version(needed.first);
+    EXPECT_NE(message_of(refused).find(needed), std::string::npos) << message_of(refused);
+    EXPECT_NE(message_of(refused).find(older), std::string::npos) << message_of(refused);
+    driver_.set_driver_version(version);
+    runtime_.emplace(runtime_with({kWaitSource}));
     EXPECT_TRUE(prepare(shape));
   }
 }
