@@ -15,22 +15,27 @@ namespace kiln {
 
 // Name and the CUDA version in which the signature that this code was written for appeared:
 // cuGetProcAddress hands out exactly that one, whatever newer ones the driver has.
-#define KILN_DRIVER_FUNCTIONS(KILN_FUNCTION) \
-  KILN_FUNCTION(cuInit, 2000)                \
-  KILN_FUNCTION(cuDriverGetVersion, 2020)    \
-  KILN_FUNCTION(cuGetErrorName, 6000)        \
-  KILN_FUNCTION(cuDeviceGet, 2000)           \
-  KILN_FUNCTION(cuDeviceGetCount, 2000)      \
-  KILN_FUNCTION(cuDeviceGetAttribute, 2000)  \
-  KILN_FUNCTION(cuCtxGetCurrent, 4000)       \
-  KILN_FUNCTION(cuCtxGetDevice, 2000)        \
-  KILN_FUNCTION(cuLibraryLoadData, 12000)    \
-  KILN_FUNCTION(cuLibraryUnload, 12000)      \
-  KILN_FUNCTION(cuLibraryGetKernel, 12000)   \
-  KILN_FUNCTION(cuKernelGetFunction, 12000)  \
-  KILN_FUNCTION(cuKernelGetAttribute, 12000) \
-  KILN_FUNCTION(cuKernelSetAttribute, 12000) \
-  KILN_FUNCTION(cuLaunchKernelEx, 11060)
+#define KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)      \
+  KILN_FUNCTION(cuInit, 2000)                     \
+  KILN_FUNCTION(cuDriverGetVersion, 2020)         \
+  KILN_FUNCTION(cuGetErrorName, 6000)             \
+  KILN_FUNCTION(cuDeviceGet, 2000)                \
+  KILN_FUNCTION(cuDeviceGetCount, 2000)           \
+  KILN_FUNCTION(cuDeviceGetAttribute, 2000)       \
+  KILN_FUNCTION(cuCtxGetCurrent, 4000)            \
+  KILN_FUNCTION(cuCtxGetDevice, 2000)             \
+  KILN_FUNCTION(cuLibraryLoadData, 12000)         \
+  KILN_FUNCTION(cuLibraryUnload, 12000)           \
+  KILN_FUNCTION(cuLibraryGetKernel, 12000)        \
+  KILN_FUNCTION(cuKernelGetFunction, 12000)       \
+  KILN_FUNCTION(cuKernelGetAttribute, 12000)      \
+  KILN_FUNCTION(cuKernelSetAttribute, 12000)      \
+  KILN_FUNCTION(cuLaunchKernelEx, 11060)          \
+  KILN_FUNCTION(cuTensorMapEncodeTiled, 12000)    \
+  KILN_FUNCTION(cuTensorMapReplaceAddress, 12000) \
+  KILN_FUNCTION(cuMemAlloc, 3020)                 \
+  KILN_FUNCTION(cuMemFree, 3020)                  \
+  KILN_FUNCTION(cuStreamBatchMemOp, 11070)
 
 struct DriverApi {
 #define KILN_FUNCTION(name, version) decltype(&::name) name = nullptr;
