@@ -69,6 +69,10 @@ std::string alignment_reason(const TensorMapSpec& spec) {
   return facts(spec).padded ? std::string(" with elements of ") + facts(spec).name : std::string();
 }
 
+std::string name_of(Swizzle swizzle) {
+  return std::string("Swizzle::") + kSwizzles[static_cast<std::size_t>(swizzle)];
+}
+
 unsigned span_of(Swizzle swizzle) {
   switch (swizzle) {
     case Swizzle::none:
@@ -144,8 +148,8 @@ Status check_box(const TensorMapSpec& spec) {
   const auto span = span_of(spec.swizzle);
   if (spec.swizzle != Swizzle::none && row_bits / 8 > span)
     return bad("box[0] is " + text(spec.box[0]) + " elements of " + element.name + " = " +
-               text(row_bits / 8) + " bytes, more than the " + text(span) + " that Swizzle::" +
-               kSwizzles[static_cast<std::size_t>(spec.swizzle)] + " spans: use a box of at most " +
+               text(row_bits / 8) + " bytes, more than the " + text(span) + " that " +
+               name_of(spec.swizzle) + " spans: use a box of at most " +
                text(8 * span / element.bits) + " elements, or another swizzle");
   return {};
 }
@@ -163,9 +167,9 @@ Status check_element_strides(const TensorMapSpec& spec) {
 }
 
 Status check_swizzle(const TensorMapSpec& spec) {
-  const auto name = std::string("Swizzle::") + kSwizzles[static_cast<std::size_t>(spec.swizzle)];
   if (spec.interleave == Interleave::bytes_32 && spec.swizzle != Swizzle::bytes_32)
-    return bad(name + " with Interleave::bytes_32, which goes with Swizzle::bytes_32 only");
+    return bad(name_of(spec.swizzle) +
+               " with Interleave::bytes_32, which goes with Swizzle::bytes_32 only");
   const auto& element = facts(spec);
   if (!element.padded) return {};
   const bool six_bits = spec.type == ElementType::u6x16_padded;
@@ -175,7 +179,7 @@ Status check_swizzle(const TensorMapSpec& spec) {
       spec.swizzle == Swizzle::bytes_128_atom_32 ||
       (six_bits && spec.swizzle == Swizzle::bytes_128_atom_64))
     return {};
-  return bad(name + " with elements of " + element.name +
+  return bad(name_of(spec.swizzle) + " with elements of " + element.name +
              ": use none, bytes_128 or bytes_128_atom_32" +
              (six_bits ? ", or bytes_128_atom_64 for stores" : ""));
 }
