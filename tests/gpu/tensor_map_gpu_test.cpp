@@ -164,13 +164,13 @@ TEST_F(TensorMapGpu, ASlotsWritesAndTheLaunchesKeepTheirOrder) {
   auto array = runtime_->tensor_map_array(3);
   ASSERT_TRUE(array) << message_of(array);
   auto map = builder();
-  constexpr int kSteps = 32;
+  constexpr unsigned kSteps = 32;
   auto boxes = driver_->buffer(kSteps * kBoxBytes);
   auto launch = runtime_->launches().prepare(kernel("by_pointer"), shape_, array->address(2), 64, 0,
                                              boxes.address());
   ASSERT_TRUE(launch) << message_of(launch);
   auto stream = driver_->stream();
-  for (int step = 0; step < kSteps; ++step) {
+  for (unsigned step = 0; step < kSteps; ++step) {
     ASSERT_TRUE(map.build(spec_of(step % 2 == 0 ? *first_ : *second_)));
     const auto written = array->set(2, map.map(), stream.handle());
     ASSERT_TRUE(written) << message_of(written);
@@ -178,10 +178,9 @@ TEST_F(TensorMapGpu, ASlotsWritesAndTheLaunchesKeepTheirOrder) {
     ASSERT_TRUE(launch->launch(stream.handle()));
   }
   stream.synchronize();
-  for (int step = 0; step < kSteps; ++step)
-    EXPECT_EQ(
-        boxes.download<std::uint16_t>(static_cast<std::size_t>(step) * kBoxBytes, kBoxBytes / 2),
-        box_of(step % 2 == 0 ? first_values_ : second_values_, 64, 0, Swizzle::none))
+  for (unsigned step = 0; step < kSteps; ++step)
+    EXPECT_EQ(boxes.download<std::uint16_t>(step * kBoxBytes, kBoxBytes / 2),
+              box_of(step % 2 == 0 ? first_values_ : second_values_, 64, 0, Swizzle::none))
         << "step " << step;
 }
 

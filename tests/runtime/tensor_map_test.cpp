@@ -175,7 +175,7 @@ TEST(TensorMapChecks, NameTheRuleTheValueTheLimitAndTheCure) {
   }
 }
 
-// A driver that counts its calls and encodes the address into the map's first word.
+// A driver that counts its calls and writes what it is given into the map, the address first.
 struct FakeDriver {
   static inline int encodes, patches, frees;
   static inline CUresult answer;
@@ -188,16 +188,27 @@ struct FakeDriver {
     writes.clear();
     context = reinterpret_cast<CUcontext>(1);
     auto api = std::make_shared<DriverApi>();
-    api->cuTensorMapEncodeTiled = [](CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
-                                     void* address, const cuuint64_t*, const cuuint64_t*,
-                                     const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                                     CUtensorMapSwizzle, CUtensorMapL2promotion,
-                                     CUtensorMapFloatOOBfill) {
-      ++encodes;
-      map->opaque[0] = reinterpret_cast<std::uintptr_t>(address);
-      map->opaque[1] = static_cast<cuuint64_t>(type) * 8 + rank;
-      return answer;
-    };
+    api->cuTensorMapEncodeTiled =
+        [](CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+           const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
+           const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+           CUtensorMapFloatOOBfill fill) {
+          ++encodes;
+          const std::uint64_t words[] = {reinterpret_cast<std::uintptr_t>(address),
+                                         static_cast<std::uint64_t>(type),
+                                         rank,
+                                         extents[1],
+                                         strides[0],
+                                         box[1],
+                                         element_strides[1],
+                                         static_cast<std::uint64_t>(interleave),
+                                         static_cast<std::uint64_t>(swizzle),
+                                         static_cast<std::uint64_t>(promotion),
+                                         static_cast<std::uint64_t>(fill)};
+          std::copy(std::begin(words), std::end(words), map->opaque);
+          return answer;
+        };
     api->cuTensorMapReplaceAddress = [](CUtensorMap* map, void* address) {
       ++patches;
       map->opaque[0] = reinterpret_cast<std::uintptr_t>(address);
@@ -228,6 +239,21 @@ struct FakeDriver {
     return api;
   }
 };
+
+TEST(TensorMapBuilder, HandsTheSpecToTheDriver) {
+  TensorMapBuilder builder(FakeDriver::make());
+  auto spec = volume();
+  spec.element_strides[1] = 4;
+  spec.swizzle = Swizzle::bytes_32;
+  spec.interleave = Interleave::bytes_32;
+  spec.l2_promotion = L2Promotion::bytes_128;
+  spec.out_of_bounds = OutOfBounds::nan;
+  ASSERT_TRUE(builder.build(spec));
+  EXPECT_EQ(builder.map(), (TensorMap{{0x10000, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, 32, 256, 8, 4,
+                                       CU_TENSOR_MAP_INTERLEAVE_32B, CU_TENSOR_MAP_SWIZZLE_32B,
+                                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA}}));
+}
 
 TEST(TensorMapBuilder, PaysOnlyForWhatChanged) {
   TensorMapBuilder builder(FakeDriver::make());
@@ -360,8 +386,9 @@ TEST_F(TensorMapProgram, CompilesWithoutHeadersForBothAbis) {
       ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
       const auto info = inspect_cubin({artifact->cubin, artifact->cubin_bytes});
       ASSERT_TRUE(info) << message_of(info);
-      const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
-                                       [&](const auto& other) { return other.symbol == entry; });
+      const auto kernel =
+          std::find_if(info->kernels.begin(), info->kernels.end(),
+                       [symbol = entry](const auto& other) { return other.symbol == symbol; });
       ASSERT_NE(kernel, info->kernels.end()) << entry;
       ASSERT_EQ(kernel->parameters.size(), 4u);
       EXPECT_EQ(kernel->parameters[0].bytes, bytes) << architecture;
