@@ -37,7 +37,12 @@ namespace kiln {
   KILN_FUNCTION(cuStreamIsCapturing, 10000)                        \
   KILN_FUNCTION(cuThreadExchangeStreamCaptureMode, 10010)          \
   KILN_FUNCTION(cuGraphExecKernelNodeSetParams, 12000)             \
-  KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)
+  KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)                      \
+  KILN_FUNCTION(cuTensorMapEncodeTiled, 12000)                     \
+  KILN_FUNCTION(cuTensorMapReplaceAddress, 12000)                  \
+  KILN_FUNCTION(cuMemAlloc, 3020)                                  \
+  KILN_FUNCTION(cuMemFree, 3020)                                   \
+  KILN_FUNCTION(cuStreamBatchMemOp, 11070)
 
 // Null where the driver is older than the version.
 #define KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION) \
