@@ -101,7 +101,8 @@
   FUNCTION(cuMemcpyDtoHAsync, 3020) \
   FUNCTION(cuMemcpyDtoDAsync, 3020) \
   FUNCTION(cuMemsetD8, 3020) \
-  FUNCTION(cuMemsetD8Async, 3020)
+  FUNCTION(cuMemsetD8Async, 3020) \
+  FUNCTION(cuStreamBatchMemOp, 11070)
 // clang-format on
 
 namespace fake_driver {

@@ -152,6 +152,21 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
   const std::lock_guard lock(state().mutex);
   return fill(stream, address, value, bytes);
 }
+// 64-bit writes, which is what they are used for here.
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
+                            unsigned) {
+  FAKE_DRIVER_ENTER(cuStreamBatchMemOp);
+  const std::lock_guard lock(state().mutex);
+  for (unsigned i = 0; i < count; ++i) {
+    if (operations[i].operation != CU_STREAM_MEM_OP_WRITE_VALUE_64) return CUDA_ERROR_NOT_SUPPORTED;
+    const auto value = operations[i].writeValue.value64;
+    void* to = device_memory(operations[i].writeValue.address, sizeof value);
+    if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    FAKE_DRIVER_TRY(enqueue(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                            [=] { std::memcpy(to, &value, sizeof value); }));
+  }
+  return CUDA_SUCCESS;
+}
 
 // Those without a stream wait for the device, which a capture forbids.
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t bytes) {
