@@ -8,12 +8,14 @@
 
 #include <array>
 #include <cstdlib>
-#include <fstream>
+#include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "bench/rounds.hpp"
+#include "bench/table_kernel.hpp"
 #include "kiln/runtime.hpp"
 #include "support/process.hpp"
 #include "support/temporary_directory.hpp"
@@ -27,20 +29,6 @@ using bench::must;
 constexpr int kKernels = 500;
 constexpr const char* kArchitecture = "sm_90a";
 constexpr double kGoalMilliseconds = 65;  // on one processor
-
-// Little to compile, and a cubin of 40 KB.
-constexpr std::string_view kSource = R"(
-#include "jit/key.cuh"
-__device__ int table[9000] = {1};
-extern "C" __global__ void entry(int* x) { *x = table[*x] + key::offset; }
-)";
-
-KernelSpec spec_of(int number) {
-  return {.name = "table",
-          .source = "table.cu",
-          .key = {{"offset", "i32", std::to_string(number)}},
-          .builtins = Builtins::minimal};
-}
 
 /// Processor time of this process so far, in milliseconds: what other processes do to the machine
 /// does not show in it.
@@ -60,8 +48,8 @@ std::array<double, 4> start(const std::filesystem::path& cache, int kernels, uns
   times[0] = bench::time_of(
       [&] { runtime = must(Runtime::open({.cache_directory = cache, .jobs = jobs})); });
   times[1] = bench::time_of([&] {
-    must(runtime->add_source("table.cu", kSource));
-    for (int i = 0; i < kernels; ++i) static_cast<void>(must(runtime->add(spec_of(i))));
+    must(runtime->add_source("table.cu", bench::kTableSource));
+    for (int i = 0; i < kernels; ++i) static_cast<void>(must(runtime->add(bench::table_spec(i))));
   });
   times[2] = bench::time_of([&] {
     const auto report = must(runtime->warmup({.architectures = {kArchitecture}}));
