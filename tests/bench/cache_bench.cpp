@@ -166,8 +166,8 @@ void other_rows(bench::Report& report) {
 
 int run(int argc, char** argv) {
   bench::Report report("cache", argc, argv, 41);
-  for (const std::size_t kilobytes : {5, 40, 200, 1024}) hit_rows(report, kilobytes);
-  for (const std::size_t kilobytes : {5, 40, 200, 1024}) publish_rows(report, kilobytes);
+  for (const std::size_t kilobytes : {5u, 40u, 200u, 1024u}) hit_rows(report, kilobytes);
+  for (const std::size_t kilobytes : {5u, 40u, 200u, 1024u}) publish_rows(report, kilobytes);
   other_rows(report);
   return report.finish();
 }
