@@ -139,7 +139,7 @@ set_up() {
   export CUDA_HOME=$PWD/build/cuda
   kiln_cuda_include=$(toolkit_include "$CUDA_HOME") ||
     fail 3 "the wheels in $CUDA_HOME do not serve: $kiln_cuda_include; remove $CUDA_HOME and run this again"
-  say "using the CUDA wheels in $CUDA_HOME"
+  say "using the CUDA wheels in $CUDA_HOME (for commands of your own: export CUDA_HOME=\"$CUDA_HOME\")"
 }
 
 check_cmake() {

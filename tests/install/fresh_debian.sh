@@ -21,16 +21,16 @@ inside() {
 
   # timed WHAT COMMAND...
   timed() {
-    local what=$1 start=$SECONDS
+    local what=$1 log=$root/var/log/kiln TIMEFORMAT='%0R s, of them %0U + %0S s of processors'
     shift
     say "$what: $*"
-    chroot "$root" env -i "${environment[@]}" "$@" >"$root/var/log/kiln" 2>&1 || {
-      cat "$root/var/log/kiln"
+    { time chroot "$root" env -i "${environment[@]}" "$@" >"$log" 2>&1; } 2>"$log.time" || {
+      cat "$log"
       say "FAILED: $what"
       return 1
     }
-    grep -E '^(quickstart|run)\.sh: |tests passed|Total Test time' "$root/var/log/kiln" | sed 's/^/    /'
-    times+=("$((SECONDS - start)) s  $what")
+    grep -E '^(quickstart|run)\.sh: |tests passed|Total Test time|Skipped\)' "$log" | sed 's/^/    /'
+    times+=("$what: $(tail -n 1 "$log.time")")
   }
 
   local times=() toolkit
@@ -74,6 +74,7 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Cod
 [ -n "$mirror" ] || { say "apt knows no mirror of Debian bookworm; run apt-get update" >&2; exit 3; }
 
 root=$(mktemp -d)
+chmod 755 "$root" # some tests become another user
 # Outside of the namespace nothing is mounted in it; all the same, stay on its file system.
 trap 'rm -rf --one-file-system "$root"' EXIT
 start=$SECONDS
