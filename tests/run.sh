@@ -57,7 +57,7 @@ ctest --preset "$preset" -L gpu -V -j "$jobs" >"$gpu_log" || {
 }
 total=$(grep -c '^ *[0-9]*/[0-9]* Test ' "$gpu_log" || true)
 skipped=$(grep -c '\*\*\*Skipped' "$gpu_log" || true)
-say "of $total tests of the GPU, $((total - skipped)) passed and $skipped were skipped"
+say "of $total tests of the GPU in this preset, $((total - skipped)) passed and $skipped were skipped"
 sed -n '/: Skipped$/{n;s/^[0-9]*: //p}' "$gpu_log" | sort | uniq -c | while read -r count reason; do
   say "skipped $count: $reason"
 done
