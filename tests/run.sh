@@ -1,36 +1,69 @@
 #!/usr/bin/env bash
-# Sets up what is missing, builds the release preset and runs its tests.
-#   tests/run.sh [--preset NAME]     NAME: release (default), asan, tsan
-# Needs Debian or a system with the same packages; installs them when it runs as root.
+# Sets up what is missing, builds everything and runs the tests; see --help.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. examples/setup.sh
 
-preset=release
+usage() {
+  cat <<'END'
+tests/run.sh [--preset NAME] [--full] [--gpu]
+  --preset NAME  release (default), clang, asan or tsan: the presets of CMakePresets.json
+  --full         the long harnesses as well: other NVRTC versions, other processors
+  --gpu          fail, with the reason, if a test of the GPU was skipped
+Installs missing Debian packages when it runs as root; all else that it writes is below build/.
+Exit codes: 0 passed, 1 a test or harness failed, 2 usage, 3 the machine lacks something.
+END
+}
+
+preset=release full=no gpu=no
 while [ $# -gt 0 ]; do
   case $1 in
-    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
-    *) echo "tests/run.sh: unknown argument $1 (known: --preset NAME)" >&2; exit 2 ;;
+    --preset)
+      [ $# -ge 2 ] || fail 2 "--preset needs a name: release, clang, asan or tsan"
+      preset=$2
+      shift
+      ;;
+    --full) full=yes ;;
+    --gpu) gpu=yes ;;
+    --help | -h) usage; exit ;;
+    *) fail 2 "unknown argument $1 (known: --preset NAME, --full, --gpu, --help)" ;;
   esac
+  shift
 done
 
-packages=(cmake ninja-build g++ pkg-config libspdlog-dev libfmt-dev libcli11-dev libxxhash-dev
-          nlohmann-json3-dev libgtest-dev libbenchmark-dev)
-missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  if [ "$(id -u)" != 0 ]; then
-    echo "tests/run.sh: missing packages: ${missing[*]}; run: apt-get install ${missing[*]}" >&2
-    exit 3
-  fi
-  echo "installing: ${missing[*]}"
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
-fi
-
-cmake --preset "$preset"
-cmake --build --preset "$preset"
 # At least two at a time: many tests wait for processes, not for the processor.
 jobs=$(nproc)
-ctest --preset "$preset" -j "$((jobs > 2 ? jobs : 2))"
+[ "$jobs" -ge 2 ] || jobs=2
+
+set_up
+configure "$preset"
+say "building build/$preset"
+cmake --build --preset "$preset"
+
+if [ $full = yes ]; then
+  for harness in tests/install/nvrtc_matrix.sh tests/install/aarch64.sh; do
+    say "running $harness"
+    "$harness" || fail 1 "$harness failed"
+  done
+fi
+
+# The tests of the GPU first and apart, so that what they say of the machine is seen, and the summary
+# of all others stands last.
+gpu_log=build/$preset/gpu_tests.log
+say "running the tests of the GPU"
+ctest --preset "$preset" -L gpu -V -j "$jobs" >"$gpu_log" || {
+  cat "$gpu_log"
+  fail 1 "tests of the GPU failed"
+}
+total=$(grep -c '^ *[0-9]*/[0-9]* Test ' "$gpu_log" || true)
+skipped=$(grep -c '\*\*\*Skipped' "$gpu_log" || true)
+say "of $total tests of the GPU in this preset, $((total - skipped)) passed and $skipped were skipped"
+sed -n '/: Skipped$/{n;s/^[0-9]*: //p}' "$gpu_log" | sort | uniq -c | while read -r count reason; do
+  say "skipped $count: $reason"
+done
+if [ $gpu = yes ] && { [ "$skipped" != 0 ] || [ "$total" = 0 ]; }; then
+  fail 1 "--gpu was asked for, and $skipped of $total tests of the GPU did not run"
+fi
+
+say "running all other tests"
+ctest --preset "$preset" -LE gpu -j "$jobs"
