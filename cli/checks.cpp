@@ -256,7 +256,8 @@ Check check_architectures(const Settings& settings, Runtime& runtime) {
               .lines = {names.empty() ? "none named, and no device to ask" : joined(names)},
               .origin = origin_of(settings.architectures_origin),
               .facts = {{"architectures", names}}};
-  if (settings.architectures.empty() && !names.empty()) check.lines.front() += " (of the devices here)";
+  if (settings.architectures.empty() && !names.empty())
+    check.lines.front() += " (of the devices here)";
   if (names.empty()) {
     check.state = State::note;
     check.cure = "name what to compile for, such as --arch sm_90a,sm_100a or KILN_ARCH";

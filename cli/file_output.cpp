@@ -22,8 +22,7 @@ std::optional<Failure> write_output(const std::string& path, std::string_view by
   if (written && std::fclose(file.release()) == 0) return std::nullopt;
   return Failure{.exit = ExitCode::failed,
                  .code = "io_failed",
-                 .message = "cannot write " + path + ": " +
-                            std::generic_category().message(errno) +
+                 .message = "cannot write " + path + ": " + std::generic_category().message(errno) +
                             "; name another file with -o FILE"};
 }
 

@@ -18,6 +18,7 @@ struct Verb {
 };
 
 Verb add_prewarm(CLI::App& kiln);
+Verb add_compile(CLI::App& kiln);
 Verb add_doctor(CLI::App& kiln);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
