@@ -237,8 +237,9 @@ Verb add_compile(CLI::App& kiln) {
            "[default i32, or bool for true and false]");
   add_list("-D,--define", arguments->macros, "NAME[=VALUE]", "A macro, repeated");
   add_list("-I,--include", arguments->include_roots, "DIR", "A directory of headers, repeated");
-  command->add_option("--std", arguments->standard, "C++ standard: c++17, c++20 or c++23")
-      ->type_name("NAME");
+  auto* standard =
+      command->add_option("--std", arguments->standard, "C++ standard: c++17, c++20 or c++23")
+          ->type_name("NAME");
   command->add_flag("--lineinfo", arguments->line_info, "With line numbers, for profilers");
   command->add_flag("--debug", arguments->debug, "With debug information, without optimisation");
   add_list("--option", arguments->options, "OPTION",
@@ -246,7 +247,9 @@ Verb add_compile(CLI::App& kiln) {
   add_cache_directory(*command, given);
   command->add_option("-o,--output", arguments->output, "Write the cubin there too")
       ->type_name("FILE");
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  return {command,
+          [arguments](Output& output) { return run(*arguments, output); },
+          {{standard, {"c++17", "c++20", "c++23"}}}};
 }
 
 }  // namespace kiln::cli

@@ -122,6 +122,8 @@ int run_command(int count, char** arguments) {
   kiln.footer(
       "Examples:\n"
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
+      "  kiln compile scale.cu --arch sm_90a\n"
+      "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
       "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
       "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
@@ -134,9 +136,13 @@ int run_command(int count, char** arguments) {
   kiln.require_subcommand(1);
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");
   cache->require_subcommand(1);
-  const std::vector<Verb> verbs = {add_prewarm(kiln),      add_compile(kiln),
-                                   add_doctor(kiln),       add_cache_ls(*cache),
-                                   add_cache_show(*cache), add_cache_verify(*cache)};
+  std::vector<Choices> choices;
+  const std::vector<Verb> verbs = {add_prewarm(kiln),         add_compile(kiln),
+                                   add_doctor(kiln),          add_completion(kiln, choices),
+                                   add_cache_ls(*cache),      add_cache_show(*cache),
+                                   add_cache_extract(*cache), add_cache_verify(*cache)};
+  for (const auto& verb : verbs)
+    choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 
   auto exit = run(kiln, verbs, count, arguments, output);
   if (const auto status = output.result_status(); !status) {

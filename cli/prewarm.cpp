@@ -126,14 +126,16 @@ Verb add_prewarm(CLI::App& kiln) {
   };
   add_parameter("--tp", "tp", "Ranks of tensor parallelism [the manifest's default]")
       ->type_name("RANKS");
-  add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
-      ->type_name("FORMAT");
+  auto* kv = add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
+                 ->type_name("FORMAT");
   add_architectures(*command, given);
   add_cache_directory(*command, given);
   add_jobs(*command, given);
   command->add_flag("--dry-run", arguments->dry_run,
                     "Compile and write nothing; show which keys are in the cache");
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  return {command,
+          [arguments](Output& output) { return run(*arguments, output); },
+          {{model, kernels::model_names()}, {kv, {"nvfp4", "fp8"}}}};
 }
 
 }  // namespace kiln::cli

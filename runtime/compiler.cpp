@@ -262,8 +262,8 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                  "kernel " + spec.name + " for " + facts.architecture +
                      ": the program has no kernel with the symbol " + facts.symbol +
                      (there.empty() ? "; it has none at all" : "; it has " + there) +
-                     ". Declare it extern \"C\" __global__, or register a name expression",
-                 std::move(log));
+                     ". Declare it extern \"C\" __global__, or name it by a name expression",
+                 read_ptxas_report(log, facts.symbol).rest);
   }
 
   auto report = read_ptxas_report(log, facts.symbol);
