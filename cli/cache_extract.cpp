@@ -95,6 +95,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
   } else if (arguments.log) {
     text = text_fact(facts_of(*entry), "log");
+    if (!text.empty() && text.back() != '\n') text += '\n';
   } else {
     const auto settings = settings_from(arguments.given, environment);
     if (!settings) return failure_of(settings.error());

@@ -207,8 +207,10 @@ std::string fish_script(const std::vector<Command>& commands) {
       text += head;
       for (const auto& name : flag.names)
         text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (!flag.names.empty() && flag.value != Value::none) text += " -r";
-      if (flag.value == Value::file) text += " -F";
+      if (!flag.names.empty() && flag.value != Value::none) text += " -x";
+      // -F would offer files for every other option as well.
+      if (flag.value == Value::file)
+        text += flag.names.empty() ? " -F" : " -a '(__fish_complete_path)'";
       if (flag.value == Value::directory) text += " -a '(__fish_complete_directories)'";
       if (flag.value == Value::choice) text += " -a " + quoted(joined(flag.choices), "fish");
       text += " -d " + quoted(flag.help, "fish") + "\n";
