@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "cli/architectures.hpp"
 #include "cli/compile_report.hpp"
@@ -132,6 +135,48 @@ std::variant<KernelSpec, Failure> spec_from(const Arguments& arguments, const So
   return spec;
 }
 
+// Why the kernel cannot be registered: the source's fault, or that of the command line, which would
+// stand in the way of any source.
+Failure refused(Runtime& runtime, KernelSpec spec, const SourceFile& file, const Error& error) {
+  auto failure = failure_of(error);
+  failure.message = as_typed(file, failure.message);
+  constexpr std::string_view kCure = ". Add the file with Runtime::add_source";
+  if (const auto at = failure.message.find(kCure); at != std::string::npos)
+    failure.message.erase(at).append("; name the directory that it lies in with -I DIR");
+  constexpr const char* kNoFault = "kiln_no_fault.cu";
+  spec.source = kNoFault;
+  if (error.code() == ErrorCode::invalid_argument && runtime.add_source(kNoFault, "") &&
+      runtime.add(spec))
+    failure.exit = ExitCode::failed;
+  return failure;
+}
+
+// What the runtime logs while it compiles, until the report is there, which says some of it too.
+struct HeldLog {
+  std::mutex mutex{};
+  std::vector<std::pair<LogLevel, std::string>> messages{};
+
+  void pass_on(const CompileReport& report, const LogSink& sink) const {
+    for (const auto& [level, text] : messages)
+      if (!is_in(report, text)) sink(level, as_typed(report.file, text));
+  }
+
+ private:
+  static bool is_in(const CompileReport& report, const std::string& text) {
+    const auto holds = [&](std::string_view part) {
+      return !part.empty() && text.find(part) != std::string::npos;
+    };
+    return std::any_of(report.targets.begin(), report.targets.end(), [&](const auto& target) {
+      if (target.artifact && holds(target.artifact->facts.log)) return true;
+      if (target.report.storing) return false;
+      // The store warns of its first trouble, with this cure, whatever it met it at.
+      const auto& error = target.report.storing.error();
+      return holds(error.message()) ||
+             (error.code() == ErrorCode::io_failed && holds("KILN_CACHE_DIR"));
+    });
+  }
+};
+
 std::optional<Failure> check_directories(const std::vector<std::string>& directories) {
   for (const auto& directory : directories) {
     std::error_code ignored;
@@ -152,13 +197,17 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (auto* failure = std::get_if<Failure>(&described)) return std::move(*failure);
   const auto& spec = std::get<KernelSpec>(described);
   if (auto failure = check_directories(arguments.include_roots)) return *std::move(failure);
-  if (options.cache_directory.empty()) return no_cache_directory();
+  if (auto failure = bad_cache_directory(*settings)) return *std::move(failure);
 
   options.source_directory = file.source_directory;
   if (!file.own_directory.empty()) options.include_roots.push_back(file.own_directory);
   options.include_roots.insert(options.include_roots.end(), arguments.include_roots.begin(),
                                arguments.include_roots.end());
-  options.log = output.log_sink(LogLevel::warning);
+  const auto held = std::make_shared<HeldLog>();
+  options.log = [held](LogLevel level, std::string_view text) {
+    const std::lock_guard lock(held->mutex);
+    held->messages.emplace_back(level, text);
+  };
   auto runtime = Runtime::open(options);
   if (!runtime) return failure_of(runtime.error());
   if (auto status = kernels::add_sources(*runtime); !status) return failure_of(status.error());
@@ -166,7 +215,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     if (auto status = runtime->add_source(file.name, file.text); !status)
       return failure_of(status.error());
   const auto id = runtime->add(spec);
-  if (!id) return failure_of(id.error());
+  if (!id) return refused(*runtime, spec, file, id.error());
   auto targets = architectures_of(*settings, *runtime);
   if (auto* failure = std::get_if<Failure>(&targets)) return std::move(*failure);
   const auto& architectures = std::get<std::vector<std::string>>(targets);
@@ -197,6 +246,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     }
     report.targets.push_back(std::move(target));
   }
+  held->pass_on(report, output.log_sink(LogLevel::warning));
   return tell(report, output);
 }
 

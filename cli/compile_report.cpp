@@ -83,10 +83,8 @@ ExitCode tell(const CompileReport& report, Output& output) {
     targets.push_back(json_of(report, target));
     if (target.artifact) {
       show(report, target, output);
-      // The runtime has told of a compile's warnings, and does not for a hit.
       const auto& log = target.artifact->facts.log;
-      if (!log.empty() && target.report.origin != Origin::compiled)
-        output.message(as_typed(report.file, log));
+      if (!log.empty()) output.message(as_typed(report.file, log));
       // Code that must not be kept is no failure; a cache that cannot be written is one.
       const auto& storing = target.report.storing;
       if (!storing && storing.code() != ErrorCode::not_cacheable) {

@@ -73,7 +73,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (!settings) return failure_of(settings.error());
   const auto manifest = read_manifest(arguments);
   if (!manifest) return failure_of(manifest.error());
-  if (settings->runtime.cache_directory.empty()) return no_cache_directory();
+  if (auto failure = bad_cache_directory(*settings)) return *std::move(failure);
 
   settings->runtime.log = output.log_sink(LogLevel::warning);
   auto runtime = Runtime::open(settings->runtime);

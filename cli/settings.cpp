@@ -96,6 +96,21 @@ Failure no_cache_directory() {
               "HOME says where the default one is; use --cache-dir DIR or KILN_CACHE_DIR"};
 }
 
+std::optional<Failure> bad_cache_directory(const Settings& settings) {
+  const auto& directory = settings.runtime.cache_directory;
+  if (directory.empty()) return no_cache_directory();
+  std::error_code ignored;
+  const auto type = std::filesystem::status(directory, ignored).type();
+  if (type == std::filesystem::file_type::directory ||
+      type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::none)
+    return std::nullopt;
+  return Failure{.exit = ExitCode::environment,
+                 .code = "no_cache_directory",
+                 .message = "the cache directory " + directory.string() +
+                            " is not a directory; name another with --cache-dir or "
+                            "KILN_CACHE_DIR"};
+}
+
 Failure unreadable_cache(const Error& error) {
   auto failure = failure_of(error);
   failure.exit = ExitCode::environment;
@@ -118,7 +133,8 @@ std::variant<cache::Store, Failure> open_cache(const Given& given,
                                      : "is not a directory";
     return Failure{.exit = ExitCode::environment,
                    .code = "no_cache_directory",
-                   .message = "the cache directory " + directory.string() + " " + why};
+                   .message = "the cache directory " + directory.string() + " " + why +
+                              "; name another with --cache-dir or KILN_CACHE_DIR"};
   }
   auto store = cache::Store::open({.directory = directory, .log = std::move(log)});
   if (!store) return failure_of(store.error());

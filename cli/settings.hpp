@@ -46,6 +46,9 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
 /// The failure of a command that needs a cache directory and has none.
 Failure no_cache_directory();
 
+/// Why a command that writes cannot have its cache: none is named, or something else stands there.
+std::optional<Failure> bad_cache_directory(const Settings& settings);
+
 /// The failure of a command whose cache cannot be read, as Store::list() and verify() report it:
 /// the machine's fault, not that of what the cache holds.
 Failure unreadable_cache(const Error& error);

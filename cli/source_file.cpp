@@ -57,6 +57,10 @@ std::variant<SourceFile, Failure> read_source_file(const std::string& typed,
   std::ifstream in(typed, std::ios::binary);
   file.text.assign(std::istreambuf_iterator<char>(in), {});
   if (!in) return unusable(typed, "cannot be read; check its permissions");
+  if (file.text.find('\0') != std::string::npos)
+    return unusable(typed,
+                    "has a zero byte, where the compiler would stop reading; name a CUDA source, "
+                    "or remove it");
 
   const auto directory = fs::canonical(fs::absolute(typed, failed).parent_path(), failed);
   if (failed) return unusable(typed, "cannot be found again: " + failed.message());
@@ -80,16 +84,17 @@ std::variant<SourceFile, Failure> read_source_file(const std::string& typed,
 
 std::string as_typed(const SourceFile& file, std::string_view log) {
   std::string text;
-  // Names stand before "(LINE)" or between quotes.
+  // Names stand before "(LINE)" or ":LINE", or between quotes.
   const auto is_place = [&](std::size_t at) {
     std::size_t end = at + 1;
     while (end < log.size() && std::isdigit(static_cast<unsigned char>(log[end])) != 0) ++end;
-    return end > at + 1 && end < log.size() && log[end] == ')';
+    return end > at + 1 && (log[at] == ':' || (end < log.size() && log[end] == ')'));
   };
   for (std::size_t at = 0; at < log.size();) {
     const auto end = std::min(log.find_first_of(" \t\n\"", at), log.size());
     const auto word = log.substr(at, end - at);
-    const auto open = word.rfind('(');
+    const auto paren = word.rfind('(');
+    const auto open = paren != std::string_view::npos ? paren : word.rfind(':');
     const bool quoted = at > 0 && log[at - 1] == '"' && end < log.size() && log[end] == '"';
     auto name = quoted ? word : std::string_view();
     if (open != std::string_view::npos && open > 0 && is_place(at + open))
