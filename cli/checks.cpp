@@ -191,9 +191,10 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
   std::error_code ignored;
   const auto absolute = fs::absolute(directory, ignored).string();
   Check check{.name = "cache", .origin = origin_of(settings.origins.cache_directory)};
-  check.lines.push_back(absolute + (probe.exists || probe.nearest.empty()
-                                        ? ""
-                                        : ", would be made in " + probe.nearest.string()));
+  check.lines.push_back(printable(absolute) +
+                        (probe.exists || probe.nearest.empty()
+                             ? ""
+                             : ", would be made in " + printable(probe.nearest.string())));
   check.facts = {{"directory", absolute},
                  {"exists", probe.exists},
                  {"writable", probe.trouble.empty()},
@@ -204,7 +205,7 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
                  {"locks", probe.locks ? Json(*probe.locks) : Json()}};
   if (!probe.trouble.empty()) {
     check.state = State::problem;
-    check.lines.push_back("not writable: " + probe.trouble);
+    check.lines.push_back("not writable: " + printable(probe.trouble));
     check.cure = "name a writable directory with --cache-dir or KILN_CACHE_DIR";
     check.facts["trouble"] = probe.trouble;
   } else {
@@ -285,7 +286,7 @@ Check check_environment(const EnvironmentReader& environment) {
   const auto show = [&](const std::string& name) {
     const auto value = environment(name.c_str());
     if (!value) return;
-    check.lines.push_back(name + "=" + *value);
+    check.lines.push_back(name + "=" + printable(*value));
     check.facts[name] = *value;
   };
   for (const auto* name : kOwnVariables) show(name);

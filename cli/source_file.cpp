@@ -50,6 +50,15 @@ std::variant<SourceFile, Failure> read_source_file(const std::string& typed,
   if (status.type() == fs::file_type::none)
     return unusable(shortened(typed), "cannot be looked at: " + failed.message());
   if (status.type() != fs::file_type::regular) return unusable(typed, kind_of(status.type()));
+  const auto forbidden = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 ||
+           std::string_view("\x7f\\\"<>").find(c) != std::string_view::npos;
+  };
+  const auto own_name = fs::path(typed).filename().string();
+  if (std::any_of(own_name.begin(), own_name.end(), forbidden))
+    return unusable(printable(typed),
+                    "has a control character, backslash, quote or angle bracket in its name, which "
+                    "no include can spell; rename it");
   if (const auto bytes = fs::file_size(typed, failed); !failed && bytes > kLargestSource)
     return unusable(typed, "is " + bytes_text(bytes) + " long, and a source is at most " +
                                bytes_text(kLargestSource));
@@ -64,14 +73,13 @@ std::variant<SourceFile, Failure> read_source_file(const std::string& typed,
 
   const auto directory = fs::canonical(fs::absolute(typed, failed).parent_path(), failed);
   if (failed) return unusable(typed, "cannot be found again: " + failed.message());
-  const auto own_name = fs::path(typed).filename();
   file.name = path_below(source_directory, directory / own_name);
   if (!file.name.empty()) {
     file.source_directory = source_directory;
     file.shown_directory = (source_directory / "").string();
     return file;
   }
-  file.name = own_name.string();
+  file.name = own_name;
   if (source_directory.empty()) {
     file.source_directory = directory;
   } else {

@@ -148,7 +148,8 @@ TEST_F(Compile, CodeThatHoldsAPlaceOrATimeIsNotStoredAndThatIsNoFailure) {
 
 TEST_F(Compile, ACacheThatCannotBeWrittenIsAFailureThatStillTellsWhatWasMade) {
   write("k.cu", "extern \"C\" __global__ void entry(int* x) { *x = 1; }\n");
-  write_file(cache(), "");
+  std::filesystem::create_directories(cache());
+  write_file(cache() / "v1", "");
   const auto result = compile({"k.cu", "--json", "-o", "k.cubin"});
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_EQ(object_of(result)["targets"][0]["stored"], false);

@@ -74,6 +74,7 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
     return std::string(name);
   };
   write("empty.cu", "");
+  write("a\"b.cu", "__global__ void k() {}\n");
   write("none.cu", "int f() { return 1; }\n");
   write("zero.cu", std::string_view("__global__ void k() {}\0", 23));
   write("junk.cu", "\x01\x02\xff\xfe#include\x80\n");
@@ -161,6 +162,7 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
       {"a directory as source", compile("."), {}, 1, ". is a directory", "name a CUDA source"},
       {"a pipe as source", compile("pipe.cu"), {}, 1, "pipe.cu", "write it to a file"},
       {"an empty source", compile("empty.cu"), {}, 1, "empty.cu is empty", "__global__"},
+      {"a source with a quote in its name", compile("a\"b.cu"), {}, 1, "a\"b.cu", "rename it"},
       {"a source without a kernel", compile("none.cu"), {}, 1, "none.cu", "__global__"},
       {"a source with a zero byte", compile("zero.cu"), {}, 1, "zero.cu", "remove it"},
       {"a binary as source", compile("junk.cu"), {}, 1, "junk.cu", ""},

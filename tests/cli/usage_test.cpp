@@ -241,6 +241,38 @@ TEST_F(Usage, VerifyLooksAtTheRecordsToo) {
   EXPECT_EQ(object["damaged"][0]["record"], "toolchain");
 }
 
+// Or the next file that is opened would get its number, and the result.
+TEST_F(Usage, AClosedStandardOutputIsAFailureAndHarmsNoFile) {
+  auto wish = request({});
+  wish.arguments = {
+      "/bin/sh", "-c",
+      "'" + wish.arguments.front() + "' doctor --cache-dir '" + cache().string() + "' >&-"};
+  const auto result = run_process(wish);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find("standard output"), std::string::npos) << result.err;
+}
+
+TEST_F(Usage, FactsOfBracketsWithoutEndAreNotShown) {
+  auto store = cache::Store::open({.directory = cache()});
+  ASSERT_TRUE(store);
+  const std::string key = "deep";
+  const std::string deep(300000, '[');
+  ASSERT_TRUE(
+      store
+          ->publish(key, "{\"kernel\": \"k\", \"deep\": " + deep + std::string(300000, ']') + "}",
+                    {})
+          .ok());
+  const auto name = cache::digest_of(key).hex();
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> arguments = {"cache", "show", name, "--cache-dir", cache().string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto shown = kiln(arguments);
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_NE(shown.out.find("kernel"), std::string::npos);
+    EXPECT_EQ(shown.out.find("[[[[[[[["), std::string::npos);
+  }
+}
+
 TEST_F(Usage, LsLeavesOutWhatIsDeletedWhileItLists) {
   // Damaged entries fill the pipe, so that ls waits in the middle; the last, good to the eye of the
   // check, is gone when it gets there.
