@@ -315,6 +315,13 @@ Result<Entry> Store::read(const Digest& name) const {
                "cache entry " + state_->root + '/' + place.path() + ": " + why);
 }
 
+Result<Found> Store::look_at(const Digest& name) const {
+  const Place place = entry_place(name);
+  Examined there = state_->look_up(place, name, std::nullopt);
+  if (there.error != 0) return state_->failed_to_read(place.path(), there.error);
+  return Found{.entry = std::move(there.entry), .damage = std::move(there.damage)};
+}
+
 Status Store::publish(std::string_view key_text, std::string_view facts,
                       std::span<const std::byte> payload) {
   const Digest name = digest_of(key_text);

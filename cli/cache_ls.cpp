@@ -17,18 +17,17 @@ Outcome run(const Given& given, Output& output) {
 
   auto entries = Json::array();
   std::uint64_t total_bytes = 0;
-  const auto checked = store.verify();
-  if (!checked) return unreadable_cache(checked.error());
-  for (const auto& info : *checked) {
-    if (!info.record_kind.empty()) continue;  // the listing is of kernels
-    // One that was good a moment ago and cannot be read now was deleted meanwhile.
-    const auto entry = store.read(info.name);
-    if (info.damage.empty() && !entry) continue;
+  const auto listed = store.list();
+  if (!listed) return unreadable_cache(listed.error());
+  for (const auto& info : *listed) {
+    const auto found = store.look_at(info.name);
+    if (!found) return unreadable_cache(found.error());
+    if (!found->entry && found->damage.empty()) continue;  // deleted meanwhile
     total_bytes += info.file_bytes;
     Json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
     std::string columns = info.name.hex() + "  ";
-    if (info.damage.empty()) {
-      const auto facts = facts_of(*entry);
+    if (found->entry) {
+      const auto facts = facts_of(*found->entry);
       described.update({{"kernel", text_fact(facts, "kernel")},
                         {"arch", text_fact(facts, "architecture")},
                         {"toolchain", text_fact(facts, "toolchain")}});
@@ -36,8 +35,9 @@ Outcome run(const Given& given, Output& output) {
                  padded(printable(text_fact(facts, "architecture")), 8) + "  " +
                  printable(text_fact(facts, "kernel"));
     } else {
-      described["damage"] = info.damage;
-      columns += padded(bytes_text(info.file_bytes), -10) + "  damaged: " + printable(info.damage);
+      described["damage"] = found->damage;
+      columns +=
+          padded(bytes_text(info.file_bytes), -10) + "  damaged: " + printable(found->damage);
     }
     output.line(columns);
     entries.push_back(std::move(described));

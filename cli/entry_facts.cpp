@@ -5,7 +5,13 @@
 namespace kiln::cli {
 
 nlohmann::json facts_of(const cache::Entry& entry) {
-  auto facts = nlohmann::json::parse(entry.facts(), nullptr, /*allow_exceptions=*/false);
+  // Ours are flat. What is deeper is not kept: writing it out goes by recursion, which brackets
+  // without end would run out of stack.
+  constexpr int kDeepest = 4;
+  const auto keep = [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    return depth <= kDeepest;
+  };
+  auto facts = nlohmann::json::parse(entry.facts(), keep, /*allow_exceptions=*/false);
   return facts.is_discarded() ? nlohmann::json() : facts;
 }
 

@@ -1,5 +1,6 @@
 // The kiln command: parses the command line, runs a verb, and turns how it ends into an exit code.
 // The only place that catches: CLI11 reports by exceptions, help and version included.
+#include <fcntl.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -30,6 +31,14 @@ bool wants_json(int count, const char* const* arguments) {
 
 bool is_live_terminal(const EnvironmentReader& environment) {
   return ::isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb";
+}
+
+// A stream that the caller closed would be the number of the next file that is opened, and the
+// result would land in it. What stands in refuses to be used, as a closed stream does.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
 ExitCode show_version(Output& output) {
@@ -112,6 +121,7 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
 }
 
 int run_command(int count, char** arguments) {
+  occupy_closed_streams();
   // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
   std::signal(SIGPIPE, SIG_IGN);
   Output output(wants_json(count, arguments) ? OutputForm::json : OutputForm::text,
@@ -122,6 +132,8 @@ int run_command(int count, char** arguments) {
   kiln.footer(
       "Examples:\n"
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
+      "  kiln compile scale.cu --arch sm_90a\n"
+      "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
       "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
       "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
@@ -134,8 +146,13 @@ int run_command(int count, char** arguments) {
   kiln.require_subcommand(1);
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");
   cache->require_subcommand(1);
-  const std::vector<Verb> verbs = {add_prewarm(kiln), add_cache_ls(*cache), add_cache_show(*cache),
-                                   add_cache_verify(*cache)};
+  std::vector<Choices> choices;
+  const std::vector<Verb> verbs = {add_prewarm(kiln),         add_compile(kiln),
+                                   add_doctor(kiln),          add_completion(kiln, choices),
+                                   add_cache_ls(*cache),      add_cache_show(*cache),
+                                   add_cache_extract(*cache), add_cache_verify(*cache)};
+  for (const auto& verb : verbs)
+    choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 
   auto exit = run(kiln, verbs, count, arguments, output);
   if (const auto status = output.result_status(); !status) {

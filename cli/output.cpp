@@ -31,6 +31,11 @@ int write_all(int file, std::string_view text) {
   return 0;
 }
 
+bool is_control(char c) {
+  const auto code = static_cast<unsigned char>(c);
+  return code < 0x20 || code == 0x7f;
+}
+
 std::string with_line_end(std::string_view text) {
   std::string line(text);
   if (line.empty() || line.back() != '\n') line += '\n';
@@ -52,15 +57,38 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string printable(std::string_view text) {
   std::string shown;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    shown += code < 0x20 || code == 0x7f ? '?' : c;
-  }
+  for (const char c : text) shown += is_control(c) ? '?' : c;
   return shown;
 }
 
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  for (const char c : text) shown += is_control(c) && c != '\n' && c != '\t' ? '?' : c;
+  return shown;
+}
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  if (text.size() <= kLongest) return std::string(text);
+  return std::string(text.substr(0, kLongest - 3)) + "...";
+}
+
+double milliseconds_of(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+std::string milliseconds_text(std::chrono::nanoseconds time) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.1f ms", milliseconds_of(time));
+  return text.data();
+}
+
 void Output::line(std::string_view text) {
-  if (form_ == OutputForm::text) write_result(with_line_end(text));
+  if (form_ == OutputForm::text) write_result(with_line_end(printable_lines(text)));
+}
+
+void Output::bytes(std::string_view text) {
+  write_result(text);
 }
 
 void Output::object(const Json& result) {
@@ -97,7 +125,7 @@ void Output::write_message(std::string_view text) {
   const std::lock_guard lock(mutex_);
   erase_status();
   // There is nowhere left to report a failure to.
-  static_cast<void>(write_all(STDERR_FILENO, with_line_end(text)));
+  static_cast<void>(write_all(STDERR_FILENO, with_line_end(printable_lines(text))));
 }
 
 void Output::show_status(std::string_view text) {
@@ -130,7 +158,7 @@ LogSink Output::log_sink(LogLevel least) {
   return [this, sink = spdlog_stderr_sink(least)](LogLevel level, std::string_view text) {
     const std::lock_guard lock(mutex_);
     erase_status();
-    sink(level, text);
+    sink(level, printable_lines(text));
   };
 }
 

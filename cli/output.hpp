@@ -4,6 +4,7 @@
 // Threads: any member from any thread. One Output a process: it owns the two streams.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,6 +27,13 @@ using Json = nlohmann::ordered_json;
 std::string bytes_text(std::uint64_t bytes);
 /// `text` without control characters, which a terminal would act upon.
 std::string printable(std::string_view text);
+/// The same, but with its line ends and tabs.
+std::string printable_lines(std::string_view text);
+/// The start of a long `text`, for a message.
+std::string shortened(std::string_view text);
+/// A time in milliseconds: "31.2 ms".
+double milliseconds_of(std::chrono::nanoseconds time);
+std::string milliseconds_text(std::chrono::nanoseconds time);
 
 class Output {
  public:
@@ -43,6 +51,8 @@ class Output {
   void line(std::string_view text);
   /// The result as JSON; nothing in text form. Call it once.
   void object(const Json& result);
+  /// The result as it is, in either form: a file's bytes.
+  void bytes(std::string_view text);
   /// A message on standard error, in either form.
   void message(std::string_view text);
   /// What went wrong: the message, then the long text whole; in JSON form the one object as well.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "cli/architectures.hpp"
 #include "cli/prewarm_report.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/settings.hpp"
@@ -15,8 +16,6 @@
 
 namespace kiln::cli {
 namespace {
-
-constexpr int kMostJobs = 1024;
 
 struct Arguments {
   Given given{};
@@ -39,22 +38,6 @@ Result<kernels::Manifest> read_manifest(const Arguments& arguments) {
     return kernels::model_manifest(arguments.model, arguments.parameters);
   return Error(ErrorCode::invalid_argument, "nothing to compile is named: use --model (" +
                                                 known_models() + ") or --manifest FILE");
-}
-
-// The targets that are named, or else those of the devices in this machine.
-std::variant<std::vector<std::string>, Failure> architectures_of(const Settings& settings,
-                                                                 Runtime& runtime) {
-  auto names = settings.architectures;
-  if (!names.empty()) return names;
-  for (const auto& device : runtime.devices())
-    if (std::find(names.begin(), names.end(), device.architecture) == names.end())
-      names.push_back(device.architecture);
-  if (!names.empty()) return names;
-  const auto device = runtime.device(0);
-  return usage_failure(
-      "no architecture is named, and there is no device here to ask for one; name what to compile "
-      "for with --arch sm_90a,sm_100a or KILN_ARCH" +
-      (device ? std::string() : " (" + device.error().message() + ")"));
 }
 
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
@@ -90,7 +73,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (!settings) return failure_of(settings.error());
   const auto manifest = read_manifest(arguments);
   if (!manifest) return failure_of(manifest.error());
-  if (settings->runtime.cache_directory.empty()) return no_cache_directory();
+  if (auto failure = bad_cache_directory(*settings)) return *std::move(failure);
 
   settings->runtime.log = output.log_sink(LogLevel::warning);
   auto runtime = Runtime::open(settings->runtime);
@@ -143,24 +126,16 @@ Verb add_prewarm(CLI::App& kiln) {
   };
   add_parameter("--tp", "tp", "Ranks of tensor parallelism [the manifest's default]")
       ->type_name("RANKS");
-  add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
-      ->type_name("FORMAT");
-  command
-      ->add_option("--arch", given.architectures,
-                   "Targets, repeated or with commas [KILN_ARCH; default the devices here]")
-      ->type_name("ARCH")
-      ->allow_extra_args(false);
+  auto* kv = add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
+                 ->type_name("FORMAT");
+  add_architectures(*command, given);
   add_cache_directory(*command, given);
-  command
-      ->add_option_function<int>(
-          "-j,--jobs",
-          [arguments](int jobs) { arguments->given.jobs = static_cast<unsigned>(jobs); },
-          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
-      ->type_name("N")
-      ->check(CLI::Range(0, kMostJobs).description(""));
+  add_jobs(*command, given);
   command->add_flag("--dry-run", arguments->dry_run,
                     "Compile and write nothing; show which keys are in the cache");
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  return {command,
+          [arguments](Output& output) { return run(*arguments, output); },
+          {{model, kernels::model_names()}, {kv, {"nvfp4", "fp8"}}}};
 }
 
 }  // namespace kiln::cli

@@ -13,10 +13,6 @@
 namespace kiln::cli {
 namespace {
 
-double milliseconds_of(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
 std::string fixed(double number, int decimals) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, number);
@@ -56,7 +52,7 @@ void PrewarmReport::step(const KernelReport& kernel) const {
   if (output_.live() && ::isatty(STDOUT_FILENO) != 0) return;
   output_.line(padded(std::string(to_string(kernel.origin)), 8) + "  " +
                padded(kernel.architecture, 8) + "  " + padded(key_text(kernel.key), 32) + "  " +
-               padded(fixed(milliseconds_of(kernel.time), 1) + " ms", -10) + "  " +
+               padded(milliseconds_text(kernel.time), -10) + "  " +
                padded(bytes_text(kernel.cubin_bytes), -10) + "  " + printable(kernel.kernel));
 }
 

@@ -10,6 +10,8 @@
 namespace kiln::cli {
 namespace {
 
+constexpr int kMostJobs = 1024;
+
 // Appends the names in a list with commas between, each once. False when one of them is empty.
 bool append_names(std::vector<std::string>& names, std::string_view list) {
   for (;;) {
@@ -36,6 +38,23 @@ void add_cache_directory(CLI::App& command, Given& given) {
       });
 }
 
+void add_architectures(CLI::App& command, Given& given) {
+  command
+      .add_option("--arch", given.architectures,
+                  "Targets, repeated or with commas [KILN_ARCH; default the devices here]")
+      ->type_name("ARCH")
+      ->allow_extra_args(false);
+}
+
+void add_jobs(CLI::App& command, Given& given) {
+  command
+      .add_option_function<int>(
+          "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },
+          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
+      ->type_name("N")
+      ->check(CLI::Range(0, kMostJobs).description(""));
+}
+
 Result<Settings> settings_from(const Given& given, const EnvironmentReader& environment) {
   // An option stands in for the variable that it goes before, so that both take one way from here.
   std::map<std::string, std::string, std::less<>> options;
@@ -50,16 +69,22 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
   };
 
   Settings settings;
-  KILN_TRY(settings.runtime, options_from(merged));
+  KILN_TRY(settings.runtime, options_from(merged, &settings.origins));
+  if (given.cache_directory) settings.origins.cache_directory = "--cache-dir";
+  if (given.jobs) settings.origins.jobs = "--jobs";
   settings.cache_is_named = merged("KILN_CACHE_DIR").has_value();
   for (const auto& list : given.architectures)
     if (!append_names(settings.architectures, list))
       return Error(ErrorCode::invalid_argument,
                    "--arch \"" + list + "\" names an empty architecture; write sm_90a,sm_100a");
-  if (given.architectures.empty())
-    if (const auto list = merged("KILN_ARCH"); list && !append_names(settings.architectures, *list))
+  if (!given.architectures.empty()) {
+    settings.architectures_origin = "--arch";
+  } else if (const auto list = merged("KILN_ARCH")) {
+    settings.architectures_origin = "KILN_ARCH";
+    if (!append_names(settings.architectures, *list))
       return Error(ErrorCode::invalid_argument,
                    "KILN_ARCH \"" + *list + "\" names an empty architecture; write sm_90a,sm_100a");
+  }
   return settings;
 }
 
@@ -69,6 +94,21 @@ Failure no_cache_directory() {
           .message =
               "there is no cache directory: none is named, and neither XDG_CACHE_HOME nor "
               "HOME says where the default one is; use --cache-dir DIR or KILN_CACHE_DIR"};
+}
+
+std::optional<Failure> bad_cache_directory(const Settings& settings) {
+  const auto& directory = settings.runtime.cache_directory;
+  if (directory.empty()) return no_cache_directory();
+  std::error_code ignored;
+  const auto type = std::filesystem::status(directory, ignored).type();
+  if (type == std::filesystem::file_type::directory ||
+      type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::none)
+    return std::nullopt;
+  return Failure{.exit = ExitCode::environment,
+                 .code = "no_cache_directory",
+                 .message = "the cache directory " + directory.string() +
+                            " is not a directory; name another with --cache-dir or "
+                            "KILN_CACHE_DIR"};
 }
 
 Failure unreadable_cache(const Error& error) {
@@ -93,7 +133,8 @@ std::variant<cache::Store, Failure> open_cache(const Given& given,
                                      : "is not a directory";
     return Failure{.exit = ExitCode::environment,
                    .code = "no_cache_directory",
-                   .message = "the cache directory " + directory.string() + " " + why};
+                   .message = "the cache directory " + directory.string() + " " + why +
+                              "; name another with --cache-dir or KILN_CACHE_DIR"};
   }
   auto store = cache::Store::open({.directory = directory, .log = std::move(log)});
   if (!store) return failure_of(store.error());

@@ -29,10 +29,15 @@ struct Settings {
   std::vector<std::string> architectures{};
   /// An option or KILN_CACHE_DIR names the cache directory.
   bool cache_is_named = false;
+  /// Where each came from: an option ("--jobs") or a variable; empty for a default.
+  OptionOrigins origins{};
+  std::string architectures_origin{};
 };
 
-/// --cache-dir, the same for every command.
+/// --cache-dir, --arch and --jobs, the same for every command.
 void add_cache_directory(CLI::App& command, Given& given);
+void add_architectures(CLI::App& command, Given& given);
+void add_jobs(CLI::App& command, Given& given);
 
 /// `given` over `environment`.
 /// Errors  as options_from(); invalid_argument for an empty name in a list of targets.
@@ -40,6 +45,9 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
 
 /// The failure of a command that needs a cache directory and has none.
 Failure no_cache_directory();
+
+/// Why a command that writes cannot have its cache: none is named, or something else stands there.
+std::optional<Failure> bad_cache_directory(const Settings& settings);
 
 /// The failure of a command whose cache cannot be read, as Store::list() and verify() report it:
 /// the machine's fault, not that of what the cache holds.

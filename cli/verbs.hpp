@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <vector>
 
+#include "cli/completion_script.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
 
@@ -15,9 +17,16 @@ struct Verb {
   const CLI::App* command = nullptr;
   /// Runs it once the command line is parsed.
   std::function<Outcome(Output&)> run{};
+  /// Options that take one of a few values, for completion.
+  std::vector<Choices> choices{};
 };
 
 Verb add_prewarm(CLI::App& kiln);
+Verb add_compile(CLI::App& kiln);
+Verb add_doctor(CLI::App& kiln);
+/// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
+Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);
+Verb add_cache_extract(CLI::App& cache);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);

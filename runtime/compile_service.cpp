@@ -308,17 +308,26 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
         "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
 
   Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
-  if (const auto place = place_in(*artifact, program); publish && !place.empty()) {
-    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: its code holds " +
-                               place +
-                               ", and entries hold no place. -G, -lineinfo and __FILE__ in "
-                               "files of include directories do that");
-  } else if (publish) {
+  const auto not_stored = [&](std::string why) {
+    outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
+  };
+  if (!program.closure.cacheable) {
+    not_stored(program.closure.why_not);
+  } else if (!publish) {
+    not_stored("no cache is in force");
+  } else if (const auto place = place_in(*artifact, program); !place.empty()) {
+    const auto why = "its code holds " + place + ", and entries hold no place";
+    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
+                               ". -G, -lineinfo and __FILE__ in files of include directories do "
+                               "that");
+    not_stored(why);
+  } else {
     // First, so that no entry is ever there without its toolchain.
     record_toolchain();
     const auto status = store_->publish(key.text, to_json(artifact->facts),
                                         {artifact->cubin, artifact->cubin_bytes});
     outcome.stored = status.ok();
+    outcome.storing = status;
     // The store has said why, once; the kernel runs all the same.
     if (!status) counters_.failed_stores.fetch_add(1, std::memory_order_relaxed);
   }

@@ -38,6 +38,7 @@ struct Outcome {
   Status status{};
   Origin origin = Origin::failed;
   bool stored = true;
+  Status storing{};  ///< why it is not
   /// A failure that may not come again with the same inputs, such as running out of memory.
   bool passing = false;
 };

@@ -46,20 +46,19 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+void erase_all(std::string& text, const std::string& part) {
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at))
+    text.erase(at, part.size());
+}
+
 // The directories that headers came from must not end up in an entry.
 std::string without_directories(std::string text, const IncludeClosure& closure) {
   // The longest first: one root may lie in another.
   auto directories = closure.include_directories;
   std::sort(directories.begin(), directories.end(),
             [](const auto& a, const auto& b) { return a.native().size() > b.native().size(); });
-  for (const auto& directory : directories) {
-    const auto prefix = directory.string() + "/";
-    for (auto at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at))
-      text.erase(at, prefix.size());
-  }
-  const auto root = std::string(kProgramPrefix);
-  for (auto at = text.find(root); at != std::string::npos; at = text.find(root, at))
-    text.erase(at, root.size());
+  for (const auto& directory : directories) erase_all(text, directory.string() + "/");
+  erase_all(text, std::string(kProgramPrefix));
   return text;
 }
 
@@ -90,6 +89,7 @@ std::string missing_header_help(std::string_view log, const Program& program) {
 Error compile_error(const Program& program, std::string_view architecture, const CompileKey& key,
                     const std::vector<std::string>& arguments, std::string log) {
   const auto& spec = program.spec;
+  erase_all(log, std::string(kProgramPrefix));  // files go by their include names
   auto head = missing_header_help(log, program);
   if (head.empty() && !program.closure.byte_order_marks.empty())
     head = "header " + program.closure.byte_order_marks.front() +
@@ -262,8 +262,8 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                  "kernel " + spec.name + " for " + facts.architecture +
                      ": the program has no kernel with the symbol " + facts.symbol +
                      (there.empty() ? "; it has none at all" : "; it has " + there) +
-                     ". Declare it extern \"C\" __global__, or register a name expression",
-                 std::move(log));
+                     ". Declare it extern \"C\" __global__, or name it by a name expression",
+                 read_ptxas_report(log, facts.symbol).rest);
   }
 
   auto report = read_ptxas_report(log, facts.symbol);

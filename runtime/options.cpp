@@ -1,5 +1,8 @@
 #include "kiln/options.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -8,17 +11,23 @@ namespace {
 
 constexpr unsigned kMostJobs = 1024;
 
-// A variable that is set but empty counts as not set.
-std::string value_of(const EnvironmentReader& environment, const char* name) {
-  return environment(name).value_or(std::string());
+// Reads a variable and notes its name when it holds something. One that is set but empty counts as
+// not set.
+std::string value_of(const EnvironmentReader& environment, const char* name, std::string& origin) {
+  auto value = environment(name).value_or(std::string());
+  if (!value.empty()) origin = name;
+  return value;
 }
 
-std::filesystem::path default_cache_directory(const EnvironmentReader& environment) {
+std::filesystem::path cache_directory_from(const EnvironmentReader& environment,
+                                           std::string& origin) {
+  if (auto named = value_of(environment, "KILN_CACHE_DIR", origin); !named.empty()) return named;
   // The XDG rules: a relative path in these variables is invalid and ignored.
-  const std::filesystem::path shared = value_of(environment, "XDG_CACHE_HOME");
+  const std::filesystem::path shared = value_of(environment, "XDG_CACHE_HOME", origin);
   if (shared.is_absolute()) return shared / "kiln";
-  const std::filesystem::path home = value_of(environment, "HOME");
+  const std::filesystem::path home = value_of(environment, "HOME", origin);
   if (home.is_absolute()) return home / ".cache" / "kiln";
+  origin.clear();
   return {};
 }
 
@@ -44,14 +53,25 @@ EnvironmentReader process_environment() {
   };
 }
 
-Result<RuntimeOptions> options_from(const EnvironmentReader& environment) {
+std::vector<std::string> variables_of_process(std::string_view prefix) {
+  std::vector<std::string> names;
+  for (char** at = ::environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view variable = *at;
+    if (variable.starts_with(prefix)) names.emplace_back(variable.substr(0, variable.find('=')));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<RuntimeOptions> options_from(const EnvironmentReader& environment, OptionOrigins* origins) {
+  OptionOrigins unasked;
+  auto& from = origins != nullptr ? *origins : unasked;
+  from = {};
   RuntimeOptions options;
-  options.cache_directory = value_of(environment, "KILN_CACHE_DIR");
-  if (options.cache_directory.empty())
-    options.cache_directory = default_cache_directory(environment);
-  options.source_directory = value_of(environment, "KILN_SOURCE_DIR");
-  options.nvrtc = value_of(environment, "KILN_NVRTC");
-  if (const auto jobs = value_of(environment, "KILN_JOBS"); !jobs.empty()) {
+  options.cache_directory = cache_directory_from(environment, from.cache_directory);
+  options.source_directory = value_of(environment, "KILN_SOURCE_DIR", from.source_directory);
+  options.nvrtc = value_of(environment, "KILN_NVRTC", from.nvrtc);
+  if (const auto jobs = value_of(environment, "KILN_JOBS", from.jobs); !jobs.empty()) {
     KILN_TRY(options.jobs, jobs_from(jobs));
   }
   return options;

@@ -108,6 +108,7 @@ class HeaderSearch {
     for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
       const auto root = environment(name).value_or(std::string());
       const auto absolute = fs::absolute(root, error);
+      headers_.how_found = name;
       if (!root.empty() && !error && toolkit(absolute.lexically_normal())) return;
     }
   }
@@ -119,7 +120,11 @@ class HeaderSearch {
     });
   }
 
-  ToolkitHeaders take() { return std::move(headers_); }
+  ToolkitHeaders take(std::string_view how_found = {}) {
+    if (!how_found.empty()) headers_.how_found = how_found;
+    if (headers_.roots.empty()) headers_.how_found.clear();
+    return std::move(headers_);
+  }
 
  private:
   bool include(const fs::path& directory) {
@@ -161,7 +166,7 @@ ToolkitHeaders find_toolkit_headers(const NvrtcFiles& nvrtc, const EnvironmentRe
   std::error_code error;
   const auto real = fs::canonical(nvrtc.library, error);
   if (search.around(libraries) || (!error && search.around(real.parent_path())))
-    return search.take();
+    return search.take("beside NVRTC");
   search.anywhere(environment);
   return search.take();
 }
@@ -173,7 +178,7 @@ ToolkitHeaders find_toolkit_headers(int major, int minor, const EnvironmentReade
   const auto version = version_text(major, minor);
   for (const auto& root : {"/usr/local/cuda-" + version, std::string("/usr/local/cuda")})
     if (search.toolkit(root)) break;
-  return search.take();
+  return search.take("the usual prefix");
 }
 
 }  // namespace kiln

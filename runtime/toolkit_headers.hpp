@@ -16,6 +16,8 @@ struct ToolkitHeaders {
   /// Directories for angle-bracket includes, in order; empty when no toolkit of the NVRTC's version
   /// was found.
   std::vector<std::filesystem::path> roots{};
+  /// Which rule of the search led there; empty when none did.
+  std::string how_found{};
   /// "path: why not", in the order of the search.
   std::vector<std::string> skipped{};
 };

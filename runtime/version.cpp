@@ -1,7 +1,10 @@
 #include "kiln/version.hpp"
 
+#include <utility>
+
 #include "runtime/driver_api.hpp"
 #include "runtime/nvrtc_search.hpp"
+#include "runtime/toolkit_headers.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
@@ -18,7 +21,19 @@ Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
   return ToolchainInfo{.version = version_text(files.major, files.minor),
                        .identity = files.toolchain().to_text(),
                        .library = files.library,
-                       .how_found = files.how_found};
+                       .builtins = files.builtins,
+                       .how_found = files.how_found,
+                       .ambiguity = files.ambiguity};
+}
+
+Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
+                                 const EnvironmentReader& environment) {
+  const auto search = find_nvrtc(options.nvrtc, environment);
+  if (!search.found) return no_nvrtc_error(search);
+  auto headers = find_toolkit_headers(*search.found, environment);
+  return ToolkitInfo{.directories = std::move(headers.roots),
+                     .how_found = std::move(headers.how_found),
+                     .skipped = std::move(headers.skipped)};
 }
 
 std::string driver_version() {

@@ -95,6 +95,7 @@ class WarmupRun {
     report.origin = outcome->origin;
     report.status = outcome->status;
     report.stored = outcome->stored;
+    report.storing = outcome->storing;
     if (outcome->artifact) report.cubin_bytes = outcome->artifact->cubin_bytes;
     report.time = Clock::now() - *task.started;
     return true;

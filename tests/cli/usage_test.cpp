@@ -18,11 +18,14 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::vector<std::string> arguments;
     std::string_view said;
   } faults[] = {
-      {{}, "a verb is missing; the verbs of kiln are cache, prewarm; see kiln --help"},
-      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm"},
+      {{},
+       "a verb is missing; the verbs of kiln are cache, prewarm, compile, doctor, completion; see "
+       "kiln --help"},
+      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, compile"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
-      {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, verify"},
-      {{"cache", "lst"}, "\"lst\" is unknown; the verbs of kiln cache are ls, show, verify"},
+      {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, extract, verify"},
+      {{"cache", "lst"},
+       "\"lst\" is unknown; the verbs of kiln cache are ls, show, extract, verify"},
       {{"cache", "ls", "--json=false"}, "--json"},
       {{"cache", "ls", "--json=1"}, "--json"},
       {{"prewarm"}, "--model"},
@@ -47,6 +50,12 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
       {{"cache", "show", "xyz"}, "hexadecimal"},
       {{"cache", "show", std::string(33, 'a')}, "32"},
       {{"cache", "ls", "--arch", "sm_90a"}, "--arch"},
+      {{"cache", "extract", "5f3a"}, "--cubin, --source and --log"},
+      {{"cache", "extract", "5f3a", "--log", "--source"}, "one of"},
+      {{"compile"}, "FILE"},
+      {{"completion", "csh"}, "fish"},
+      {{"doctor", "-j", "many"}, "--jobs"},
+      {{"doctor", "--arch", "sm_90a,"}, "empty"},
   };
   for (const auto& fault : faults) {
     std::string line;
@@ -70,8 +79,15 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
 }
 
 TEST_F(Usage, HelpOfEachVerbHasExamples) {
-  const std::vector<std::vector<std::string>> verbs = {
-      {}, {"prewarm"}, {"cache", "ls"}, {"cache", "show"}, {"cache", "verify"}};
+  const std::vector<std::vector<std::string>> verbs = {{},
+                                                       {"prewarm"},
+                                                       {"compile"},
+                                                       {"doctor"},
+                                                       {"completion"},
+                                                       {"cache", "ls"},
+                                                       {"cache", "show"},
+                                                       {"cache", "extract"},
+                                                       {"cache", "verify"}};
   for (auto arguments : verbs) {
     arguments.emplace_back("--help");
     const auto help = kiln(arguments);
@@ -223,6 +239,38 @@ TEST_F(Usage, VerifyLooksAtTheRecordsToo) {
   EXPECT_EQ(object["records"], 1);
   ASSERT_EQ(object["damaged"].size(), 1u);
   EXPECT_EQ(object["damaged"][0]["record"], "toolchain");
+}
+
+// Or the next file that is opened would get its number, and the result.
+TEST_F(Usage, AClosedStandardOutputIsAFailureAndHarmsNoFile) {
+  auto wish = request({});
+  wish.arguments = {
+      "/bin/sh", "-c",
+      "'" + wish.arguments.front() + "' doctor --cache-dir '" + cache().string() + "' >&-"};
+  const auto result = run_process(wish);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find("standard output"), std::string::npos) << result.err;
+}
+
+TEST_F(Usage, FactsOfBracketsWithoutEndAreNotShown) {
+  auto store = cache::Store::open({.directory = cache()});
+  ASSERT_TRUE(store);
+  const std::string key = "deep";
+  const std::string deep(300000, '[');
+  ASSERT_TRUE(
+      store
+          ->publish(key, "{\"kernel\": \"k\", \"deep\": " + deep + std::string(300000, ']') + "}",
+                    {})
+          .ok());
+  const auto name = cache::digest_of(key).hex();
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> arguments = {"cache", "show", name, "--cache-dir", cache().string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto shown = kiln(arguments);
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_NE(shown.out.find("kernel"), std::string::npos);
+    EXPECT_EQ(shown.out.find("[[[[[[[["), std::string::npos);
+  }
 }
 
 TEST_F(Usage, LsLeavesOutWhatIsDeletedWhileItLists) {

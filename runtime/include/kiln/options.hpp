@@ -44,10 +44,23 @@ using EnvironmentReader = std::function<std::optional<std::string>(const char* n
 /// The process's environment.
 EnvironmentReader process_environment();
 
+/// The names of the process's variables that begin with `prefix`, in order.
+std::vector<std::string> variables_of_process(std::string_view prefix);
+
+/// The variables that options_from() took its settings from; empty for a default.
+struct OptionOrigins {
+  std::string cache_directory{};  ///< KILN_CACHE_DIR, XDG_CACHE_HOME or HOME
+  std::string source_directory{};
+  std::string nvrtc{};
+  std::string jobs{};
+};
+
 /// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
 /// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
 /// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
-/// KILN_JOBS that is not a whole number from 0 to 1024.
-Result<RuntimeOptions> options_from(const EnvironmentReader& environment);
+/// KILN_JOBS that is not a whole number from 0 to 1024. `origins`, if not null, says where each
+/// setting came from.
+Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
+                                    OptionOrigins* origins = nullptr);
 
 }  // namespace kiln

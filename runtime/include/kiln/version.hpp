@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kiln/error.hpp"
 #include "kiln/options.hpp"
@@ -17,10 +18,14 @@ std::string_view version() noexcept;
 
 /// An NVRTC on this machine, as its files describe themselves.
 struct ToolchainInfo {
-  std::string version{};            ///< such as "13.0"
-  std::string identity{};           ///< the line that stands in compile keys and reports
-  std::filesystem::path library{};  ///< absolute
-  std::string how_found{};          ///< which rule of the search led here
+  std::string version{};             ///< such as "13.0"
+  std::string identity{};            ///< the line that stands in compile keys and reports
+  std::filesystem::path library{};   ///< absolute
+  std::filesystem::path builtins{};  ///< absolute
+  std::string how_found{};           ///< which rule of the search led here
+  /// Where several builtins lie beside the library and its name does not say which are its own:
+  /// what was there and what was taken. Else empty.
+  std::string ambiguity{};
 };
 
 /// The NVRTC that a Runtime with these options would load: RuntimeOptions::nvrtc and nothing else
@@ -28,6 +33,18 @@ struct ToolchainInfo {
 /// Errors  no_toolchain, with every path that was tried and the cure.
 Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
                                      const EnvironmentReader& environment);
+
+/// The headers of the CUDA toolkit that a Runtime with these options would include by angle
+/// brackets; they are of the NVRTC's version or none.
+struct ToolkitInfo {
+  std::vector<std::filesystem::path> directories{};  ///< in order; empty when none was found
+  std::string how_found{};                           ///< which rule of the search led here
+  std::vector<std::string> skipped{};  ///< "path: why not", in the order of the search
+};
+
+/// Errors  as find_toolchain().
+Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
+                                 const EnvironmentReader& environment);
 
 /// The CUDA version of the installed driver, such as "13.0"; empty without a driver.
 std::string driver_version();

@@ -32,8 +32,10 @@ struct KernelReport {
   Origin origin = Origin::failed;
   std::chrono::nanoseconds time{};  ///< look-up, wait, compile and store
   std::size_t cubin_bytes = 0;
-  /// False when it was compiled but could not be kept on disk.
+  /// False when it was compiled but is not kept on disk.
   bool stored = true;
+  /// Why not: not_cacheable where it must not be kept, or nothing is; io_failed where it could not.
+  Status storing{};
   Status status{};
 };
 

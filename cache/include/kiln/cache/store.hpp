@@ -112,6 +112,10 @@ class Store {
   /// Errors  io_failed when it is absent or damaged; the message says which.
   Result<Entry> read(const Digest& name) const;
 
+  /// What stands under `name`, whatever its key text is: an entry, damage, or nothing.
+  /// Errors  as verify().
+  Result<Found> look_at(const Digest& name) const;
+
   /// Publishes an entry under the digest of `key_text`: visible whole or not at all. A good entry
   /// of that name is kept and counts as success; a damaged one is replaced. Call it while holding
   /// the key's lock where there is one.
