@@ -13,6 +13,7 @@
 #include <span>
 #include <type_traits>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/cuda_types.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -49,7 +50,7 @@ struct Argument {
   std::size_t bytes = 0;
 };
 
-class LaunchDescriptor {
+class KILN_API LaunchDescriptor {
  public:
   LaunchDescriptor() noexcept = default;
   LaunchDescriptor(LaunchDescriptor&& other) noexcept;
@@ -84,7 +85,7 @@ class LaunchDescriptor {
   std::shared_ptr<void> pool_;
 };
 
-class LaunchPool {
+class KILN_API LaunchPool {
  public:
   LaunchPool();
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/log.hpp"
 
@@ -42,12 +43,12 @@ struct RuntimeOptions {
 using EnvironmentReader = std::function<std::optional<std::string>(const char* name)>;
 
 /// The process's environment.
-EnvironmentReader process_environment();
+KILN_API EnvironmentReader process_environment();
 
 /// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
 /// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
 /// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
 /// KILN_JOBS that is not a whole number from 0 to 1024.
-Result<RuntimeOptions> options_from(const EnvironmentReader& environment);
+KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment);
 
 }  // namespace kiln

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kiln/artifact.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -56,7 +57,7 @@ struct RuntimeCounters {
   bool operator==(const RuntimeCounters&) const = default;
 };
 
-class Runtime {
+class KILN_API Runtime {
  public:
   struct State;  // private to the library
 

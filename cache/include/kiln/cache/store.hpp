@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/log.hpp"
 #include "kiln/cache/result.hpp"
@@ -23,7 +24,7 @@
 namespace kiln::cache {
 
 /// A verified entry. The views point into a private buffer that never changes; copies share it.
-class Entry {
+class KILN_API Entry {
  public:
   /// The canonical key text that the entry was published under.
   std::string_view key_text() const noexcept;
@@ -49,7 +50,7 @@ struct Found {
 };
 
 /// A lock on one key, held until destruction. An empty lock holds nothing.
-class KeyLock {
+class KILN_API KeyLock {
  public:
   KeyLock() noexcept = default;
   KeyLock(KeyLock&& other) noexcept;
@@ -93,7 +94,7 @@ struct StoreOptions {
   LogSink log{};
 };
 
-class Store {
+class KILN_API Store {
  public:
   /// Opens the store without touching the disk beyond looking at it.
   /// Errors  invalid_argument when the directory is empty or relative to nothing.
