@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "examples/embed/engine.hpp"
-#include "kernel_src/dsv41_kv_insert/launch.hpp"
-#include "kernel_src/dsv41_kv_insert/reference.hpp"
-#include "kernel_src/kernels.hpp"
+#include "kiln/kernels/dsv41_kv_insert/launch.hpp"
+#include "kiln/kernels/dsv41_kv_insert/reference.hpp"
+#include "kiln/kernels/kernels.hpp"
 #include "kiln/runtime.hpp"
 #include "kiln/spdlog.hpp"
 
