@@ -42,15 +42,16 @@ way_install_shared() {
   install_and_move shared "$work/shared"
 }
 
-# What the libraries export: Kiln's own names, none of them private, and weak instances of the
+# What the libraries export: functions of Kiln's own that are not private, and weak instances of the
 # standard library's templates.
 way_exported_symbols() {
   local library symbols foreign
   for library in cache runtime kernels spdlog; do
     symbols=$(nm -DC --defined-only "$(prefix shared)/lib/libkiln_$library.so" | cut -d' ' -f2-)
     grep -q '^T kiln::' <<<"$symbols" || fail "libkiln_$library.so exports no function"
-    foreign=$(grep -vE '^. (kiln::|std::|void std::|bool std::|operator|typeinfo|guard variable for std::)' <<<"$symbols" || true)
-    foreign+=$(grep -E '(^[^WVu] std::)|State::|detail::|nlohmann|fmt::|spdlog::sinks' <<<"$symbols" || true)
+    foreign=$(grep -vE '^(T kiln::|[WVu] (.*[ <(])?std::)' <<<"$symbols" || true)
+    foreign+=$(grep -E '^T .*(State|Slot|Held|detail)::|nlohmann|fmt::|spdlog::' <<<"$symbols" |
+               grep -v '^T kiln::spdlog_sink(' || true)
     [ -z "$foreign" ] || fail "libkiln_$library.so exports"$'\n'"$foreign"
   done
 }

@@ -78,7 +78,7 @@ class KILN_API LaunchDescriptor {
 
  private:
   friend class LaunchPool;
-  struct Slot;
+  struct KILN_HIDDEN Slot;
   LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept
       : slot_(slot), pool_(std::move(pool)) {}
   Slot* slot_ = nullptr;
@@ -108,7 +108,7 @@ class KILN_API LaunchPool {
 
  private:
   friend class LaunchDescriptor;
-  struct State;
+  struct KILN_HIDDEN State;
   std::shared_ptr<State> state_;
 };
 

@@ -59,7 +59,7 @@ struct RuntimeCounters {
 
 class KILN_API Runtime {
  public:
-  struct State;  // private to the library
+  struct KILN_HIDDEN State;  // private to the library
 
   /// Opens no file but the few that tell which NVRTC is installed; loads nothing.
   /// Errors  invalid_argument for a source directory that is none, an empty include root, and a

@@ -60,7 +60,7 @@ class KILN_API KeyLock {
 
  private:
   friend class Store;
-  struct Held;
+  struct KILN_HIDDEN Held;
   std::shared_ptr<Held> held_;
 };
 
@@ -144,7 +144,7 @@ class KILN_API Store {
   std::vector<std::string> records(std::string_view kind) const;
 
  private:
-  struct State;
+  struct KILN_HIDDEN State;
   friend class StoreWithCalls;  // private to cache/: opens a store over other system calls
   explicit Store(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
