@@ -10,8 +10,8 @@
 #include "cli/progress_bar.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "kernel_src/kernels.hpp"
-#include "kernel_src/manifest.hpp"
+#include "kiln/kernels/kernels.hpp"
+#include "kiln/kernels/manifest.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {

@@ -9,7 +9,7 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
-#include "kernel_src/manifest.hpp"
+#include "kiln/kernels/manifest.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {

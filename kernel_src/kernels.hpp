@@ -5,18 +5,19 @@
 
 #include <span>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::kernels {
 
 /// Every device source under its include name, such as "kernel_src/shared/bits.hpp".
-std::span<const SourceText> embedded_sources() noexcept;
+KILN_API std::span<const SourceText> embedded_sources() noexcept;
 
 /// Every file in manifests/, under its name.
-std::span<const SourceText> embedded_manifests() noexcept;
+KILN_API std::span<const SourceText> embedded_manifests() noexcept;
 
 /// Gives `runtime` the sources of all kernels, which must happen before any is created.
 /// Errors  invalid_argument when the runtime knows other text under one of the names.
-Status add_sources(Runtime& runtime);
+KILN_API Status add_sources(Runtime& runtime);
 
 }  // namespace kiln::kernels

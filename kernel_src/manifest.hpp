@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel_spec.hpp"
 
@@ -36,16 +37,17 @@ struct Manifest {
 ///         appears twice, and brackets within brackets 64 times over; with file, JSON pointer,
 ///         value and what is allowed for any other; for a parameter that the manifest does not have
 ///         or a value that it does not allow.
-Result<Manifest> read_manifest(std::string_view text, std::string_view file,
-                               const ManifestParameters& given = {});
+KILN_API Result<Manifest> read_manifest(std::string_view text, std::string_view file,
+                                        const ManifestParameters& given = {});
 /// The same from a file. Errors  invalid_argument as well when it cannot be read.
-Result<Manifest> read_manifest_file(const std::filesystem::path& file,
-                                    const ManifestParameters& given = {});
+KILN_API Result<Manifest> read_manifest_file(const std::filesystem::path& file,
+                                             const ManifestParameters& given = {});
 
 /// The models with an embedded manifest, in order of name.
-std::vector<std::string> model_names();
+KILN_API std::vector<std::string> model_names();
 /// The embedded manifest of `model`.
 /// Errors  invalid_argument for an unknown model, naming the known ones, and as read_manifest().
-Result<Manifest> model_manifest(std::string_view model, const ManifestParameters& given = {});
+KILN_API Result<Manifest> model_manifest(std::string_view model,
+                                         const ManifestParameters& given = {});
 
 }  // namespace kiln::kernels

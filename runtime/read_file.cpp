@@ -1,37 +1,44 @@
 #include "runtime/read_file.hpp"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <utility>
 
 namespace kiln {
 namespace {
 
 Error io_error(int number) {
-  return Error(ErrorCode::io_failed, cache::describe_error(number));
+  std::array<char, 128> buffer{};
+  return Error(ErrorCode::io_failed, ::strerror_r(number, buffer.data(), buffer.size()));
 }
 
 }  // namespace
 
 Result<OpenFile> OpenFile::open(const std::filesystem::path& path) {
   // Non-blocking: opening a pipe that nobody writes to would otherwise wait forever.
-  cache::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return io_error(errno);
+  OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.descriptor_ < 0) return io_error(errno);
   struct ::stat facts {};
-  if (::fstat(fd.get(), &facts) != 0) return io_error(errno);
+  if (::fstat(file.descriptor_, &facts) != 0) return io_error(errno);
   if (!S_ISREG(facts.st_mode)) return Error(ErrorCode::io_failed, "not a regular file");
-  return OpenFile(std::move(fd), static_cast<std::uint64_t>(facts.st_size));
+  file.size_ = static_cast<std::uint64_t>(facts.st_size);
+  return file;
+}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 bool OpenFile::read_at(std::uint64_t offset, std::span<std::byte> into) const noexcept {
   if (offset > size_ || into.size() > size_ - offset) return false;
   while (!into.empty()) {
     const ::ssize_t got =
-        ::pread(fd_.get(), into.data(), into.size(), static_cast<::off_t>(offset));
+        ::pread(descriptor_, into.data(), into.size(), static_cast<::off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
     into = into.subspan(static_cast<std::size_t>(got));

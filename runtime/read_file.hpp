@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "cache/file.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -18,6 +17,10 @@ namespace kiln {
 /// A regular file open for reading.
 class OpenFile {
  public:
+  OpenFile(OpenFile&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+  ~OpenFile();
+
   /// Errors  io_failed, with the reason alone: the caller knows the path.
   static Result<OpenFile> open(const std::filesystem::path& path);
   std::uint64_t size() const noexcept { return size_; }
@@ -25,8 +28,8 @@ class OpenFile {
   bool read_at(std::uint64_t offset, std::span<std::byte> into) const noexcept;
 
  private:
-  OpenFile(cache::Fd fd, std::uint64_t size) noexcept : fd_(std::move(fd)), size_(size) {}
-  cache::Fd fd_;
+  explicit OpenFile(int descriptor) noexcept : descriptor_(descriptor) {}
+  int descriptor_;
   std::uint64_t size_ = 0;
 };
 

@@ -8,10 +8,11 @@
 #include <kiln/spdlog.hpp>
 #include <vector>
 
+#include <kiln/kernels/dsv41_kv_insert/launch.hpp>
+#include <kiln/kernels/dsv41_kv_insert/reference.hpp>
+#include <kiln/kernels/kernels.hpp>
+
 #include "examples/engine.hpp"
-#include "kernel_src/dsv41_kv_insert/launch.hpp"
-#include "kernel_src/dsv41_kv_insert/reference.hpp"
-#include "kernel_src/kernels.hpp"
 
 namespace {
 

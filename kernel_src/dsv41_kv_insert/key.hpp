@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kernel_src/shared/dsv41_record.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel_spec.hpp"
 #include "kiln/key.hpp"
@@ -32,14 +33,14 @@ static_assert(lists_every_member<Key>);
 inline constexpr u32 kMostPageSlots = 65536;
 
 /// "fp8" or "nvfp4"; empty for anything else.
-std::string_view to_string(Record record) noexcept;
+KILN_API std::string_view to_string(Record record) noexcept;
 /// The inverse of to_string.
-std::optional<Record> record_from(std::string_view name) noexcept;
+KILN_API std::optional<Record> record_from(std::string_view name) noexcept;
 
 /// Errors  invalid_argument naming the field, its value and what is allowed.
-Status check(const Key& key);
+KILN_API Status check(const Key& key);
 
 /// What registers the kernel of `key`, which must be a good one: see check(). Needs no device.
-KernelSpec spec_of(const Key& key);
+KILN_API KernelSpec spec_of(const Key& key);
 
 }  // namespace kiln::kernels::dsv41_kv_insert

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernel_src/dsv41_kv_insert/plan.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::kernels::dsv41_kv_insert {
@@ -32,12 +33,12 @@ struct Arguments {
 
 /// Whether the kernel of `key` may be launched with `arguments`: pure, reads no device memory.
 /// Errors  invalid_argument naming the argument, its value and what is allowed
-Status check(const Key& key, const Arguments& arguments);
+KILN_API Status check(const Key& key, const Arguments& arguments);
 
 /// What the kernel receives. Requires check() to have passed.
-Args args_of(const Key& key, const Arguments& arguments, const Plan& plan) noexcept;
+KILN_API Args args_of(const Key& key, const Arguments& arguments, const Plan& plan) noexcept;
 
-class KvInsert {
+class KILN_API KvInsert {
  public:
   /// Registers the kernel; compiles nothing and needs no device. `problem.tokens` plays no part.
   /// Requires the sources: see kernels::add_sources.

@@ -7,6 +7,7 @@
 
 #include "kernel_src/dsv41_kv_insert/args.hpp"
 #include "kernel_src/dsv41_kv_insert/key.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/launch.hpp"
 
@@ -37,7 +38,7 @@ constexpr Key key_of(const Problem& problem) {
 
 /// The launch of `tokens` tokens, on any device: what a prepared launch needs anew for a call.
 /// Requires a good key and at most kMostTokens.
-Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
+KILN_API Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
 
 /// Plans one call.
 ///
@@ -46,6 +47,6 @@ Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
 /// Errors  invalid_argument for a field that has no kernel or too many tokens, with the limit;
 ///         unsupported for an architecture without grid dependencies (before sm_90)
 /// Source  vLLM's DeepSeek-V4.1 cache writers; see NOTES.md
-Result<Plan> plan(const Problem& problem, const DeviceInfo& device);
+KILN_API Result<Plan> plan(const Problem& problem, const DeviceInfo& device);
 
 }  // namespace kiln::kernels::dsv41_kv_insert

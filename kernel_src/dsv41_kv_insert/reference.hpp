@@ -10,6 +10,7 @@
 
 #include "kernel_src/dsv41_kv_insert/key.hpp"
 #include "kernel_src/dsv41_kv_insert/launch.hpp"
+#include "kiln/cache/api.hpp"
 
 namespace kiln::kernels::dsv41_kv_insert {
 
@@ -19,12 +20,12 @@ inline constexpr std::size_t kMostRecordBytes = 528;
 ///
 /// Shapes  row [512] bf16; cos_sin [32 cos, 32 sin] of the position that the row is rotated to;
 ///         record [record_bytes(record)]
-void model_record(Record record, std::span<const u16> row, std::span<const float> cos_sin,
-                  std::span<u8> bytes);
+KILN_API void model_record(Record record, std::span<const u16> row, std::span<const float> cos_sin,
+                           std::span<u8> bytes);
 
 /// The whole call as the kernel does it, all pointers being host pointers, byte for byte: what the
 /// kernel does not write is not written. Requires check(key, arguments) to pass.
-void model(const Key& key, const Arguments& arguments);
+KILN_API void model(const Key& key, const Arguments& arguments);
 
 /// A record by exact mathematics in double.
 struct ReferenceRecord {
@@ -34,7 +35,7 @@ struct ReferenceRecord {
   /// from, within 2^-23 of itself. Where the arithmetic is exact there is no such band.
   std::array<bool, kMostRecordBytes> certain{};
 };
-ReferenceRecord reference_record(Record record, std::span<const u16> row,
-                                 std::span<const float> cos_sin);
+KILN_API ReferenceRecord reference_record(Record record, std::span<const u16> row,
+                                          std::span<const float> cos_sin);
 
 }  // namespace kiln::kernels::dsv41_kv_insert

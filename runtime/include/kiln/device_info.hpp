@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "kiln/cache/api.hpp"
+
 namespace kiln {
 
 struct DeviceInfo {
@@ -19,6 +21,6 @@ struct DeviceInfo {
 
 /// The target that Kiln compiles for on a device of this compute capability: architecture-specific
 /// ("sm_90a") from 9.0 on, plain ("sm_86") before.
-std::string architecture_of(int compute_major, int compute_minor);
+KILN_API std::string architecture_of(int compute_major, int compute_minor);
 
 }  // namespace kiln

@@ -8,13 +8,14 @@
 #include <string_view>
 
 #include "kiln/artifact.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/cuda_types.hpp"
 
 namespace kiln {
 
 class LoadedKernel;
 
-class Kernel {
+class KILN_API Kernel {
  public:
   Kernel() noexcept = default;
   explicit operator bool() const noexcept { return loaded_ != nullptr; }

@@ -13,6 +13,7 @@
 #include <span>
 #include <type_traits>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/cuda_types.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -32,9 +33,9 @@ struct CapturedLaunch {
   CUgraphNode node = nullptr;
 };
 
-class LaunchDescriptor {
+class KILN_API LaunchDescriptor {
  public:
-  struct Slot;  // private to the library
+  struct KILN_HIDDEN Slot;  // private to the library
 
   LaunchDescriptor() noexcept = default;
   LaunchDescriptor(LaunchDescriptor&& other) noexcept;
@@ -80,7 +81,7 @@ class LaunchDescriptor {
 
  private:
   friend class LaunchPool;
-  class Use;
+  class KILN_HIDDEN Use;
   LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept;
   Status fit_to_device() noexcept;
   Status store_grid(const Extent& grid) noexcept;
@@ -96,9 +97,9 @@ struct LaunchPoolUsage {
   std::size_t high_water = 0;
 };
 
-class LaunchPool {
+class KILN_API LaunchPool {
  public:
-  class State;  // private to the library
+  class KILN_HIDDEN State;  // private to the library
 
   LaunchPool();
 

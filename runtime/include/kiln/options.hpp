@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/log.hpp"
 
@@ -42,10 +43,10 @@ struct RuntimeOptions {
 using EnvironmentReader = std::function<std::optional<std::string>(const char* name)>;
 
 /// The process's environment.
-EnvironmentReader process_environment();
+KILN_API EnvironmentReader process_environment();
 
 /// The names of the process's variables that begin with `prefix`, in order.
-std::vector<std::string> variables_of_process(std::string_view prefix);
+KILN_API std::vector<std::string> variables_of_process(std::string_view prefix);
 
 /// The variables that options_from() took its settings from; empty for a default.
 struct OptionOrigins {
@@ -60,7 +61,7 @@ struct OptionOrigins {
 /// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
 /// KILN_JOBS that is not a whole number from 0 to 1024. `origins`, if not null, says where each
 /// setting came from.
-Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
-                                    OptionOrigins* origins = nullptr);
+KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
+                                             OptionOrigins* origins = nullptr);
 
 }  // namespace kiln

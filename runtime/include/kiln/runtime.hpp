@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kiln/artifact.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
@@ -58,9 +59,9 @@ struct RuntimeCounters {
   bool operator==(const RuntimeCounters&) const = default;
 };
 
-class Runtime {
+class KILN_API Runtime {
  public:
-  struct State;  // private to the library
+  struct KILN_HIDDEN State;  // private to the library
 
   /// Opens no file but the few that tell which NVRTC is installed; loads nothing.
   /// Errors  invalid_argument for a source directory that is none, an empty include root, and a

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/log.hpp"
 
 namespace spdlog {
@@ -15,9 +16,9 @@ class logger;
 namespace kiln {
 
 /// Passes everything to `logger`, which decides what is shown.
-LogSink spdlog_sink(std::shared_ptr<spdlog::logger> logger);
+KILN_API LogSink spdlog_sink(std::shared_ptr<spdlog::logger> logger);
 
 /// One line a message on standard error, with colours on a terminal; drops what is below `least`.
-LogSink spdlog_stderr_sink(LogLevel least);
+KILN_API LogSink spdlog_stderr_sink(LogLevel least);
 
 }  // namespace kiln

@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "kiln/cuda_types.hpp"
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/log.hpp"
 
@@ -116,7 +117,7 @@ enum class TensorMapChange : unsigned char {
 ///     if (auto status = launch.set_argument(0, builder.map()); !status) return status;
 ///
 /// Threads: one at a time. Lifetime: independent of the Runtime.
-class TensorMapBuilder {
+class KILN_API TensorMapBuilder {
  public:
   /// For the library, whose Runtime::tensor_map_builder() hands one out.
   explicit TensorMapBuilder(std::shared_ptr<const DriverApi> driver) noexcept;
@@ -145,7 +146,7 @@ class TensorMapBuilder {
 /// Maps in device memory at addresses that never move, for kernels that take them by pointer.
 /// Threads: set() of different slots from any threads; destruction by one, when no work that uses
 /// the maps is left, with a context of the device current. Lifetime: independent of the Runtime.
-class TensorMapArray {
+class KILN_API TensorMapArray {
  public:
   /// For the library, whose Runtime::tensor_map_array() hands one out.
   static Result<TensorMapArray> allocate(std::shared_ptr<const DriverApi> driver, std::size_t count,

@@ -8,13 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 #include "kiln/options.hpp"
 
 namespace kiln {
 
 /// Kiln's version, such as "0.1.0".
-std::string_view version() noexcept;
+KILN_API std::string_view version() noexcept;
 
 /// An NVRTC on this machine, as its files describe themselves.
 struct ToolchainInfo {
@@ -31,8 +32,8 @@ struct ToolchainInfo {
 /// The NVRTC that a Runtime with these options would load: RuntimeOptions::nvrtc and nothing else
 /// where that is set, else the first of the search in `environment`.
 /// Errors  no_toolchain, with every path that was tried and the cure.
-Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
-                                     const EnvironmentReader& environment);
+KILN_API Result<ToolchainInfo> find_toolchain(const RuntimeOptions& options,
+                                              const EnvironmentReader& environment);
 
 /// The headers of the CUDA toolkit that a Runtime with these options would include by angle
 /// brackets; they are of the NVRTC's version or none.
@@ -47,6 +48,6 @@ Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
                                  const EnvironmentReader& environment);
 
 /// The CUDA version of the installed driver, such as "13.0"; empty without a driver.
-std::string driver_version();
+KILN_API std::string driver_version();
 
 }  // namespace kiln

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/error.hpp"
 
@@ -23,7 +24,7 @@ enum class Origin : unsigned char {
   waited,    ///< compiled by another process or thread while this call waited
   failed,    ///< see KernelReport::status
 };
-std::string_view to_string(Origin origin) noexcept;
+KILN_API std::string_view to_string(Origin origin) noexcept;
 
 struct KernelReport {
   std::string kernel{};

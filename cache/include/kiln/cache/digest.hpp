@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "kiln/cache/api.hpp"
+
 namespace kiln::cache {
 
 struct Digest {
@@ -19,13 +21,13 @@ struct Digest {
 
   auto operator<=>(const Digest&) const = default;
   /// 32 lower-case hexadecimal digits, high half first.
-  std::string hex() const;
+  KILN_API std::string hex() const;
   /// The inverse of hex(); empty unless `text` is exactly 32 lower-case hexadecimal digits.
-  static std::optional<Digest> from_hex(std::string_view text) noexcept;
+  KILN_API static std::optional<Digest> from_hex(std::string_view text) noexcept;
 };
 
 /// XXH3-128 of `bytes`, seed 0.
-Digest digest_of(std::span<const std::byte> bytes) noexcept;
-Digest digest_of(std::string_view text) noexcept;
+KILN_API Digest digest_of(std::span<const std::byte> bytes) noexcept;
+KILN_API Digest digest_of(std::string_view text) noexcept;
 
 }  // namespace kiln::cache

@@ -7,12 +7,14 @@
 #include <functional>
 #include <string_view>
 
+#include "kiln/cache/api.hpp"
+
 namespace kiln {
 
 enum class LogLevel : unsigned char { debug, info, warning, error };
 
 /// The lower-case name of `level`.
-std::string_view to_string(LogLevel level) noexcept;
+KILN_API std::string_view to_string(LogLevel level) noexcept;
 
 /// Receives one message, without a line end. An empty function drops everything.
 using LogSink = std::function<void(LogLevel, std::string_view)>;

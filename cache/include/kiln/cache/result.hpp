@@ -12,6 +12,8 @@
 #include <utility>
 #include <variant>
 
+#include "kiln/cache/api.hpp"
+
 namespace kiln {
 
 /// One code for each thing that a caller can do about it.
@@ -30,7 +32,7 @@ enum class ErrorCode : unsigned char {
 };
 
 /// The lower_snake name of `code`, as it stands in logs and JSON.
-std::string_view to_string(ErrorCode code) noexcept;
+KILN_API std::string_view to_string(ErrorCode code) noexcept;
 
 /// What went wrong: a code, one sentence that names the thing, the value, the limit and the cure,
 /// and apart from it a long text (a compile log). Copying shares the texts.
@@ -49,7 +51,7 @@ class Error {
   ErrorCode code() const noexcept { return code_; }
   /// The CUresult of a failed driver call, else 0.
   int driver_result() const noexcept { return driver_result_; }
-  std::string message() const;
+  KILN_API std::string message() const;
   /// The long text, whole; empty for most errors.
   std::string_view detail() const noexcept { return text_ ? text_->detail : std::string_view{}; }
 

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/log.hpp"
 #include "kiln/cache/result.hpp"
@@ -23,7 +24,7 @@
 namespace kiln::cache {
 
 /// A verified entry. The views point into a private buffer that never changes; copies share it.
-class Entry {
+class KILN_API Entry {
  public:
   /// The canonical key text that the entry was published under.
   std::string_view key_text() const noexcept;
@@ -49,7 +50,7 @@ struct Found {
 };
 
 /// A lock on one key, held until destruction. An empty lock holds nothing.
-class KeyLock {
+class KILN_API KeyLock {
  public:
   KeyLock() noexcept = default;
   KeyLock(KeyLock&& other) noexcept;
@@ -59,7 +60,7 @@ class KeyLock {
 
  private:
   friend class Store;
-  struct Held;
+  struct KILN_HIDDEN Held;
   std::shared_ptr<Held> held_;
 };
 
@@ -93,7 +94,7 @@ struct StoreOptions {
   LogSink log{};
 };
 
-class Store {
+class KILN_API Store {
  public:
   /// Opens the store without touching the disk beyond looking at it.
   /// Errors  invalid_argument when the directory is empty or relative to nothing.
@@ -147,7 +148,7 @@ class Store {
   std::vector<std::string> records(std::string_view kind) const;
 
  private:
-  struct State;
+  struct KILN_HIDDEN State;
   friend class StoreWithCalls;  // private to cache/: opens a store over other system calls
   explicit Store(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
