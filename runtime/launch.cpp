@@ -80,7 +80,7 @@ Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape) {
 }
 
 Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments) {
-  const auto& parameters = kernel.library().parameters();
+  const auto& parameters = kernel.library().artifact().facts.parameters;
   if (arguments.size() != parameters.size())
     return bad(kernel, std::to_string(arguments.size()) + " arguments given, the kernel has " +
                            std::to_string(parameters.size()) + " parameters");
