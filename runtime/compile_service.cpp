@@ -211,8 +211,10 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
     why = "its facts are of another form";
   else if (!info)
     why = info.error().message();
-  else if (auto status = check_architecture(*info, request.architecture_); !status)
-    why = status.error().message();
+  else if (auto fits = check_architecture(*info, request.architecture_); !fits)
+    why = fits.error().message();
+  else if (auto read = read_cubin_facts(found.entry->payload(), *info, *facts); !read)
+    why = read.error().message();
   if (!why.empty()) {
     // Told once: the look-up under the lock, which asks, comes after one that does not.
     if (unusable == nullptr)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/architecture.hpp"
+#include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/ptxas_report.hpp"
@@ -268,11 +269,12 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
 
   auto report = read_ptxas_report(log, facts.symbol);
   facts.usage = report.usage;
-  facts.usage.registers = kernel->registers;
-  facts.usage.static_shared_bytes = kernel->static_shared_bytes;
   facts.log = without_directories(std::move(report.rest), program.closure);
-  facts.waits_on_grid =
-      waits_on_grid(text_of(handle.get(), api.get_ptx_size, api.get_ptx), facts.symbol);
+  if (auto status = read_cubin_facts({artifact.cubin, artifact.cubin_bytes}, *info, facts); !status)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + spec.name + " for " + facts.architecture +
+                     ": what NVRTC made cannot be read: " + status.error().message(),
+                 std::move(log));
   artifact.facts = std::move(facts);
   return artifact;
 }

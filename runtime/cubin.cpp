@@ -1,6 +1,7 @@
 #include "runtime/cubin.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -26,6 +27,11 @@ constexpr std::uint64_t kReservedShared = 1024;
 // One attribute of an .nv.info section: a format byte, a code byte, then two bytes of value, which
 // for the last format are the size of what follows.
 constexpr std::uint8_t kFormatSized = 4;
+constexpr std::uint8_t kMaxThreads = 0x05;
+constexpr std::uint8_t kRequiredThreads = 0x10;
+constexpr std::uint8_t kClusterBlocks = 0x3D;
+constexpr std::uint8_t kMaxClusterBlocks = 0x3F;
+constexpr std::uint8_t kParameterBytes = 0x19;
 constexpr std::uint8_t kParameterInfo = 0x17;
 constexpr std::uint8_t kParameterInfo2 = 0x45;  // for kernels with more than 4 KiB of parameters
 constexpr std::uint8_t kRegisterCount = 0x2F;
@@ -39,7 +45,7 @@ Error not_a_cubin(std::string_view why) {
 
 struct Attribute {
   std::uint8_t code = 0;
-  std::span<const std::byte> value{};
+  std::span<const std::byte> value{};  // the two bytes, or what follows them
 };
 
 std::vector<Attribute> attributes_of(const ElfSection* section) {
@@ -49,7 +55,12 @@ std::vector<Attribute> attributes_of(const ElfSection* section) {
   for (std::size_t at = 0; at + 4 <= bytes.size();) {
     const auto format = *read_le<std::uint8_t>(bytes, at);
     const auto code = *read_le<std::uint8_t>(bytes, at + 1);
-    const std::size_t size = format == kFormatSized ? *read_le<std::uint16_t>(bytes, at + 2) : 0;
+    if (format != kFormatSized) {
+      attributes.push_back({code, bytes.subspan(at + 2, 2)});
+      at += 4;
+      continue;
+    }
+    const std::size_t size = *read_le<std::uint16_t>(bytes, at + 2);
     at += 4;
     if (size > bytes.size() - at) break;
     attributes.push_back({code, bytes.subspan(at, size)});
@@ -92,17 +103,66 @@ void read_architecture(const ElfHeader& header, std::span<const ElfSection> sect
   }
 }
 
-void read_parameters(const ElfSection* section, CubinKernel& kernel) {
-  for (const auto& [code, value] : attributes_of(section)) {
-    if (code != kParameterInfo && code != kParameterInfo2) continue;
-    const auto ordinal = read_le<std::uint16_t>(value, 4);
-    const auto offset = read_le<std::uint16_t>(value, 6);
-    const auto packed = read_le<std::uint32_t>(value, 8);
-    if (!ordinal || !offset || !packed || *ordinal >= kMostParameters) continue;
-    if (kernel.parameters.size() <= *ordinal) kernel.parameters.resize(*ordinal + std::size_t{1});
-    kernel.parameters[*ordinal] = {*offset,
-                                   code == kParameterInfo ? *packed >> 18 : *packed & 0xFFFF};
+void read_parameter(const Attribute& attribute, CubinKernel& kernel) {
+  const auto ordinal = read_le<std::uint16_t>(attribute.value, 4);
+  const auto offset = read_le<std::uint16_t>(attribute.value, 6);
+  const auto packed = read_le<std::uint32_t>(attribute.value, 8);
+  if (!ordinal || !offset || !packed || *ordinal >= kMostParameters) return;
+  if (kernel.parameters.size() <= *ordinal) kernel.parameters.resize(*ordinal + std::size_t{1});
+  kernel.parameters[*ordinal] = {
+      *offset, attribute.code == kParameterInfo ? *packed >> 18 : *packed & 0xFFFF};
+}
+
+std::array<unsigned, 3> three_numbers(std::span<const std::byte> value) {
+  const auto x = read_le<std::uint32_t>(value, 0);
+  const auto y = read_le<std::uint32_t>(value, 4);
+  const auto z = read_le<std::uint32_t>(value, 8);
+  return x && y && z ? std::array<unsigned, 3>{*x, *y, *z} : std::array<unsigned, 3>{};
+}
+
+// The attributes of one kernel.
+void read_kernel_attributes(const ElfSection* section, CubinKernel& kernel) {
+  for (const auto& attribute : attributes_of(section)) {
+    const auto value = attribute.value;
+    switch (attribute.code) {
+      case kParameterInfo:
+      case kParameterInfo2:
+        read_parameter(attribute, kernel);
+        break;
+      case kParameterBytes:
+        kernel.parameter_bytes = read_le<std::uint16_t>(value, 0).value_or(0);
+        break;
+      case kMaxThreads: {
+        // Three numbers of which only the product is a limit.
+        const auto [x, y, z] = three_numbers(value);
+        const auto threads = std::uint64_t{x} * std::min(y, 1U << 16) * std::min(z, 1U << 16);
+        kernel.bounds.max_threads =
+            static_cast<unsigned>(std::min<std::uint64_t>(threads, UINT32_MAX));
+        break;
+      }
+      case kRequiredThreads:
+        kernel.bounds.block_threads = three_numbers(value);
+        break;
+      case kClusterBlocks:
+        kernel.bounds.cluster_blocks = three_numbers(value);
+        break;
+      case kMaxClusterBlocks:
+        kernel.bounds.max_cluster_blocks = read_le<std::uint32_t>(value, 0).value_or(0);
+        break;
+      default:
+        break;
+    }
   }
+}
+
+// A launch is checked against the table, so one with a gap must not pass for a whole one.
+bool has_whole_parameter_table(const CubinKernel& kernel) {
+  unsigned end = 0;
+  for (const auto& [offset, bytes] : kernel.parameters) {
+    if (bytes == 0) return false;
+    end = std::max(end, offset + bytes);
+  }
+  return end == kernel.parameter_bytes;
 }
 
 }  // namespace
@@ -134,7 +194,9 @@ Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin) {
       if (code == kFrameSize || code == kStackSize)
         kernel.stack_bytes = std::max(kernel.stack_bytes, *number);
     }
-    read_parameters(find_section(*sections, ".nv.info." + kernel.symbol), kernel);
+    read_kernel_attributes(find_section(*sections, ".nv.info." + kernel.symbol), kernel);
+    if (!has_whole_parameter_table(kernel))
+      return not_a_cubin("its table of the parameters of " + kernel.symbol + " is incomplete");
     if (const auto* shared = find_section(*sections, ".nv.shared." + kernel.symbol)) {
       const auto reserved = info.architecture.sm >= kFirstWithReserved ? kReservedShared : 0;
       kernel.static_shared_bytes =

@@ -10,16 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "runtime/architecture.hpp"
 
 namespace kiln {
-
-struct KernelParameter {
-  unsigned offset = 0;
-  unsigned bytes = 0;
-  bool operator==(const KernelParameter&) const = default;
-};
 
 struct CubinKernel {
   std::string symbol{};
@@ -27,6 +22,8 @@ struct CubinKernel {
   unsigned static_shared_bytes = 0;           ///< per block, without what the system reserves
   unsigned stack_bytes = 0;                   ///< per thread
   std::vector<KernelParameter> parameters{};  ///< in order
+  unsigned parameter_bytes = 0;               ///< of all, with the gaps between them
+  LaunchBounds bounds{};
 };
 
 struct CubinInfo {
@@ -36,7 +33,8 @@ struct CubinInfo {
   std::vector<CubinKernel> kernels{};  ///< in order of the symbol table
 };
 
-/// Errors  invalid_argument when `cubin` is not whole CUDA machine code.
+/// Errors  invalid_argument when `cubin` is not whole CUDA machine code, or does not say of each
+///         parameter of a kernel where it lies.
 Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin);
 
 /// Whether code of this kind is what a compile for `architecture` gives. A suffix counts where it

@@ -137,6 +137,7 @@ Result<std::vector<ElfSection>> read_elf_sections(std::span<const std::byte> fil
     ElfSection section;
     names.push_back(*read_le<std::uint32_t>(file, at));
     section.type = *read_le<std::uint32_t>(file, at + 4);
+    section.flags = *read_le<std::uint64_t>(file, at + 8);
     const auto offset = *read_le<std::uint64_t>(file, at + 24);
     section.size = *read_le<std::uint64_t>(file, at + 32);
     section.link = *read_le<std::uint32_t>(file, at + 40);

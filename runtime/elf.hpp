@@ -61,6 +61,7 @@ Result<ElfHeader> read_elf_header(std::span<const std::byte> bytes);
 struct ElfSection {
   std::string_view name{};
   std::uint32_t type = 0;
+  std::uint64_t flags = 0;
   std::uint64_t size = 0;
   std::uint32_t link = 0;
   std::uint32_t info = 0;

@@ -45,9 +45,6 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
     image.cubin = copy->data();
     image.owner = copy;
   }
-  KILN_TRY(const auto info, inspect_cubin({image.cubin, image.cubin_bytes}));
-  for (const auto& kernel : info.kernels)
-    if (kernel.symbol == facts.symbol) library->parameters_ = kernel.parameters;
   const auto result = api.cuLibraryLoadData(&library->library_, library->artifact_.cubin, nullptr,
                                             nullptr, 0, nullptr, nullptr, 0);
   if (result != CUDA_SUCCESS) {

@@ -6,14 +6,12 @@
 
 #include <atomic>
 #include <memory>
-#include <vector>
 
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/launch_shape.hpp"
 #include "kiln/log.hpp"
-#include "runtime/cubin.hpp"
 #include "runtime/driver_api.hpp"
 
 namespace kiln {
@@ -31,8 +29,9 @@ class Library {
   const DriverApi& driver() const noexcept { return *driver_; }
   const Artifact& artifact() const noexcept { return artifact_; }
   CUkernel kernel() const noexcept { return kernel_; }
-  /// As the cubin states them.
-  const std::vector<KernelParameter>& parameters() const noexcept { return parameters_; }
+  const std::vector<KernelParameter>& parameters() const noexcept {
+    return artifact_.facts.parameters;
+  }
   unsigned generation() const noexcept { return generation_; }
 
  private:
@@ -44,7 +43,6 @@ class Library {
   unsigned generation_ = 0;
   CUlibrary library_ = nullptr;
   CUkernel kernel_ = nullptr;
-  std::vector<KernelParameter> parameters_;
 };
 
 /// A library's kernel with its attributes set on one device.

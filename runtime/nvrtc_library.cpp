@@ -60,8 +60,6 @@ std::string bind_all(void* library, NvrtcApi& api) {
   binder.required(api.get_program_log, "nvrtcGetProgramLog");
   binder.required(api.get_cubin_size, "nvrtcGetCUBINSize");
   binder.required(api.get_cubin, "nvrtcGetCUBIN");
-  binder.required(api.get_ptx_size, "nvrtcGetPTXSize");
-  binder.required(api.get_ptx, "nvrtcGetPTX");
   return binder.missing();
 }
 

@@ -107,11 +107,6 @@ std::string shortened(std::string_view line) {
          " bytes in all; the whole log is in the error's detail)";
 }
 
-bool is_name(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '$' || c == '.' || c == '%';
-}
-
 }  // namespace
 
 PtxasReport read_ptxas_report(std::string_view log, std::string_view symbol) {
@@ -149,41 +144,6 @@ std::string first_fatal_line(std::string_view log) {
     if (first.empty()) first = trimmed(line);
   }
   return shortened(first);
-}
-
-bool waits_on_grid(std::string_view ptx, std::string_view symbol) noexcept {
-  constexpr std::string_view kWait = "griddepcontrol.wait";
-  // The waits of other kernels in the program do not count.
-  std::string_view before;
-  bool ours = true;
-  for (std::size_t at = 0; at < ptx.size();) {
-    const auto rest = ptx.substr(at);
-    std::string_view end;
-    if (rest.starts_with("//")) {
-      end = "\n";
-    } else if (rest.starts_with("/*")) {
-      end = "*/";
-    } else if (rest.front() == '"') {
-      end = "\"";
-    }
-    if (!end.empty()) {
-      const auto stop = ptx.find(end, at + (end == "*/" ? 2 : 1));
-      if (stop == std::string_view::npos) return false;
-      at = stop + end.size();
-    } else if (is_name(rest.front())) {
-      std::size_t size = 1;
-      while (size < rest.size() && is_name(rest[size])) ++size;
-      const auto word = rest.substr(0, size);
-      if (word == kWait && ours) return true;
-      if (before == ".entry") ours = word == symbol;
-      if (word == ".func") ours = true;
-      before = word;
-      at += size;
-    } else {
-      ++at;
-    }
-  }
-  return false;
 }
 
 }  // namespace kiln

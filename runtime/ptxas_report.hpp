@@ -1,4 +1,4 @@
-// What NVRTC says in text: its log, taken apart, and its PTX, searched.
+// What NVRTC says in its log, taken apart.
 //
 // Threads: pure functions and values.
 #pragma once
@@ -22,9 +22,5 @@ PtxasReport read_ptxas_report(std::string_view log, std::string_view symbol);
 /// Of a failed compile's log the line that says why: the first error, behind however many warnings;
 /// else the first line. Long lines are cut, which the line then says.
 std::string first_fatal_line(std::string_view log);
-
-/// Whether the kernel `symbol` of `ptx`, or a function that is no kernel, holds a
-/// griddepcontrol.wait instruction.
-bool waits_on_grid(std::string_view ptx, std::string_view symbol) noexcept;
 
 }  // namespace kiln

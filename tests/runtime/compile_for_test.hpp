@@ -12,7 +12,6 @@ struct Compiled {
   nvrtcResult result = NVRTC_SUCCESS;
   std::string log{};
   std::string cubin{};
-  std::string ptx{};
 };
 
 inline Compiled compile(const NvrtcLibrary& nvrtc, const std::string& source,
@@ -33,10 +32,7 @@ inline Compiled compile(const NvrtcLibrary& nvrtc, const std::string& source,
     if (get(program, into.data()) != NVRTC_SUCCESS) into.clear();
   };
   take(api.get_program_log_size, api.get_program_log, compiled.log);
-  if (compiled.result == NVRTC_SUCCESS) {
-    take(api.get_cubin_size, api.get_cubin, compiled.cubin);
-    take(api.get_ptx_size, api.get_ptx, compiled.ptx);
-  }
+  if (compiled.result == NVRTC_SUCCESS) take(api.get_cubin_size, api.get_cubin, compiled.cubin);
   static_cast<void>(api.destroy_program(&program));
   return compiled;
 }

@@ -151,43 +151,5 @@ TEST(FirstFatalLine, FindsTheAssemblersErrorsInRealLogs) {
   }
 }
 
-TEST(WaitsOnGrid, SeesTheInstructionAndNothingElse) {
-  for (const auto* ptx :
-       {"griddepcontrol.wait;", "\tgriddepcontrol.wait ;", "{griddepcontrol.wait;}",
-        "// no\ngriddepcontrol.wait;", "/* no */griddepcontrol.wait;", "@p griddepcontrol.wait;",
-        ".file 1 \"a\"\ngriddepcontrol.wait;"})
-    EXPECT_TRUE(waits_on_grid(ptx, "entry")) << ptx;
-  for (const auto* ptx : {"", "griddepcontrol.launch_dependents;", "// griddepcontrol.wait;",
-                          "/* griddepcontrol.wait; */", "/*/ griddepcontrol.wait; */",
-                          ".file 1 \"griddepcontrol.wait\"", "mov.u32 my_griddepcontrol.wait, 1;",
-                          "griddepcontrol.wait_not;", "griddepcontrol.waiter",
-                          "/* griddepcontrol.wait", "\"griddepcontrol.wait", "/", "griddepcontrol"})
-    EXPECT_FALSE(waits_on_grid(ptx, "entry")) << ptx;
-}
-
-TEST(WaitsOnGrid, ReadsRealPtx) {
-  KILN_REQUIRES_NVRTC();
-  const auto nvrtc = NvrtcLibrary::open(*test::installed_nvrtc().found);
-  ASSERT_TRUE(nvrtc);
-  const std::string head = "extern \"C\" __global__ void entry(int* p) { ";
-  const auto ptx = [&](const char* body) {
-    return test::compile(*nvrtc, head + body + " *p = 1; }", "sm_90a").ptx;
-  };
-  const auto waits = [&](const char* body) { return waits_on_grid(ptx(body), "entry"); };
-  EXPECT_TRUE(waits("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");"));
-  EXPECT_FALSE(waits("asm volatile(\"griddepcontrol.launch_dependents;\");"));
-  EXPECT_FALSE(waits("asm volatile(\"// griddepcontrol.wait;\");"));
-  // Of two kernels only the one that waits does.
-  const auto two = test::compile(*nvrtc,
-                                 "extern \"C\" __global__ void idle() {}\n" + head +
-                                     "asm volatile(\"griddepcontrol.wait;\"); *p = 1; }\n"
-                                     "extern \"C\" __global__ void last() {}",
-                                 "sm_90a")
-                       .ptx;
-  EXPECT_TRUE(waits_on_grid(two, "entry"));
-  EXPECT_FALSE(waits_on_grid(two, "idle"));
-  EXPECT_FALSE(waits_on_grid(two, "last"));
-}
-
 }  // namespace
 }  // namespace kiln

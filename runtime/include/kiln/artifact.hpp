@@ -3,6 +3,7 @@
 // Threads: a value; never changes once made.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -22,15 +23,41 @@ struct ResourceUsage {
   bool operator==(const ResourceUsage&) const = default;
 };
 
+/// Where an argument lies in the kernel's parameter space.
+///
+/// The offset counts from where the parameters begin in the constant bank, and that address
+/// differs: 0x160 before sm_90, 0x210 on sm_90, 0x380 from sm_100 on. A parameter is aligned by its
+/// address, so a first argument aligned to 128 has offset 32, 112 and 0 there.
+struct KernelParameter {
+  unsigned offset = 0;
+  unsigned bytes = 0;
+  bool operator==(const KernelParameter&) const = default;
+};
+
+/// What the source fixes or limits about every launch. Three numbers are x, y, z; zeros: it does
+/// not say.
+struct LaunchBounds {
+  unsigned max_threads = 0;                  ///< in a block: __launch_bounds__
+  std::array<unsigned, 3> block_threads{};   ///< the only block: __block_size__
+  std::array<unsigned, 3> cluster_blocks{};  ///< the only cluster: __cluster_dims__
+  unsigned max_cluster_blocks = 0;           ///< in a cluster: the third of __launch_bounds__
+  bool operator==(const LaunchBounds&) const = default;
+};
+
 struct ArtifactFacts {
   std::string kernel{};        ///< KernelSpec::name
   std::string architecture{};  ///< with suffix
   std::string symbol{};        ///< the lowered name of the kernel inside the cubin
   std::string toolchain{};     ///< the compiler's identity in one line
   ResourceUsage usage{};
-  /// The code holds a wait on the grid before it (griddepcontrol.wait), so it may be launched with
-  /// Overlap::yes.
+  std::vector<KernelParameter> parameters{};  ///< in order
+  unsigned parameter_bytes = 0;               ///< of all, with the gaps between them
+  LaunchBounds bounds{};
+  /// The kernel's machine code, or that of a function it may call, holds a wait on the grids before
+  /// it (griddepcontrol.wait), so it may be launched with Overlap::yes. Not that every path waits.
   bool waits_on_grid = false;
+  /// The same of the trigger that lets the next grid start (griddepcontrol.launch_dependents).
+  bool triggers_dependents = false;
   /// The compiler's warnings, whole; empty for most kernels. A hit shows them in the facts but does
   /// not log them again.
   std::string log{};

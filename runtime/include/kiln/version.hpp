@@ -44,7 +44,7 @@ struct ToolkitInfo {
 };
 
 /// Errors  as find_toolchain().
-Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
+KILN_API Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
                                  const EnvironmentReader& environment);
 
 /// The CUDA version of the installed driver, such as "13.0"; empty without a driver.
