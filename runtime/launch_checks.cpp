@@ -32,6 +32,11 @@ Status check_block(const LoadedKernel& kernel, const LaunchShape& shape) {
   if (!within(shape.block_threads, limits.block_threads))
     return bad(kernel, "the block is " + text_of(shape.block_threads) +
                            " threads; the device allows at most " + text_of(limits.block_threads));
+  if (const auto& only = kernel.library().artifact().facts.bounds.block_threads;
+      only[0] != 0 && shape.block_threads != Extent{only[0], only[1], only[2]})
+    return bad(kernel, "the block is " + text_of(shape.block_threads) +
+                           " threads; the kernel was compiled for " +
+                           text_of({only[0], only[1], only[2]}) + " and no other");
   if (shape.shared_bytes > limits.dynamic_shared_bytes)
     return bad(kernel, "dynamic shared memory of " + std::to_string(shape.shared_bytes) +
                            " bytes on top of " + std::to_string(limits.static_shared_bytes) +
@@ -151,6 +156,11 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked) {
     return bad(kernel, "the cluster of " + text_of(asked) +
                            " blocks differs from the one that the kernel was compiled with, " +
                            text_of(compiled) + " blocks");
+  if (const auto most = kernel.library().artifact().facts.bounds.max_cluster_blocks;
+      most != 0 && volume_of(asked) > most)
+    return bad(kernel, "the cluster of " + text_of(asked) + " = " +
+                           std::to_string(volume_of(asked)) +
+                           " blocks; the kernel was compiled for at most " + std::to_string(most));
   if (!kernel.limits().clusters)
     return launch_error(kernel, ErrorCode::unsupported,
                         "a cluster of " + text_of(asked) + " blocks; device " +

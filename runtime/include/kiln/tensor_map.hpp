@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "kiln/cuda_types.hpp"
 #include "kiln/cache/api.hpp"
+#include "kiln/cuda_types.hpp"
 #include "kiln/error.hpp"
 #include "kiln/log.hpp"
 

@@ -45,7 +45,7 @@ struct ToolkitInfo {
 
 /// Errors  as find_toolchain().
 KILN_API Result<ToolkitInfo> find_toolkit(const RuntimeOptions& options,
-                                 const EnvironmentReader& environment);
+                                          const EnvironmentReader& environment);
 
 /// The CUDA version of the installed driver, such as "13.0"; empty without a driver.
 KILN_API std::string driver_version();
