@@ -179,8 +179,8 @@ std::uint64_t calls_after_exit() {
 
 void note_initialised() {
   if ((attention.load() & kNotInitialised) == 0) return;
-  // As the driver does: what goes after this finds it gone. Again after each reset, so that it comes
-  // before what was registered before.
+  // As the driver does: what goes after this finds it gone. Again after each reset, so that it
+  // comes before what was registered before.
   std::atexit([] { attention.fetch_or(kDeinitialised); });
   attention.fetch_and(~static_cast<unsigned>(kNotInitialised));
 }
