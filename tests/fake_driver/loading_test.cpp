@@ -45,10 +45,10 @@ TEST_F(OpeningTheDriver, AMissingFunctionIsNamed) {
 #define KILN_FUNCTION(name, version) #name,
   for (const char* function : {KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)}) {
 #undef KILN_FUNCTION
-    const FakeDriver driver;
-    const_cast<FakeDriver&>(driver).hide(function);
+    driver_.reset();
+    driver_.hide(function);
     EXPECT_TRUE(says(failure(ErrorCode::no_device), "lacks " + std::string(function))) << function;
-    EXPECT_EQ(driver.calls("cuInit"), 0u) << function;
+    EXPECT_EQ(driver_.calls("cuInit"), 0u) << function;
   }
 }
 

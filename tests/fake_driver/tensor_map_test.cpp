@@ -30,7 +30,7 @@ class TensorMaps : public ::testing::Test {
         request.promotion, request.fill);
   }
   FakeDriver driver_;
-  alignas(64) CUtensorMap map_{};
+  CUtensorMap map_{};
 };
 
 TEST_F(TensorMaps, SayWhatWasAskedFor) {
@@ -48,7 +48,7 @@ TEST_F(TensorMaps, SayWhatWasAskedFor) {
   EXPECT_EQ(fields.strides[0], 512u);
   EXPECT_EQ(fields.strides[1], 0u);
   EXPECT_EQ(fields.box[0], 64);
-  alignas(64) CUtensorMap again{};
+  CUtensorMap again{};
   ASSERT_EQ(encode({}, &again), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(&again, &map_, sizeof map_), 0);
 }
@@ -113,7 +113,7 @@ TEST_F(TensorMaps, TakeAnotherAddressInPlace) {
   ASSERT_EQ(replace(&map_, reinterpret_cast<void*>(0x2000)), CUDA_SUCCESS);
   Request request;
   request.address = 0x2000;
-  alignas(64) CUtensorMap made{};
+  CUtensorMap made{};
   ASSERT_EQ(encode(request, &made), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(&made, &map_, sizeof map_), 0);
 }

@@ -177,6 +177,14 @@ TEST(Layering, PublicHeadersNameNoThirdParty) {
     }
 }
 
+TEST(Layering, TheFakeDriverKnowsNothingOfKiln) {
+  for (const auto& include : includes_below("tests/support/fake_driver")) {
+    if (!include.quoted) continue;
+    EXPECT_TRUE(starts_with_any(include.name, {"tests/support/fake_driver/"}))
+        << include.file << " includes " << include.name;
+  }
+}
+
 TEST(Layering, EveryHeaderHasPragmaOnceAndStatesItsDuty) {
   for (const auto* folder : {"cache", "runtime", "kernel_src", "cli"})
     for (const auto& file : sources_below(folder)) {

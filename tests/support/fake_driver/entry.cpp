@@ -140,7 +140,7 @@ extern "C" {
 
 // dlsym asks this each time that it is asked for the function, so that a driver older than CUDA 12
 // can be played: it has no such symbol.
-static decltype(&find_function) fake_driver_resolve_entry() {
+decltype(&find_function) fake_driver_resolve_entry() {
   bool there = !fake_driver::hidden(Function::cuGetProcAddress);
   {
     const std::lock_guard lock(state().mutex);

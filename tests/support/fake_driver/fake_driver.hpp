@@ -148,6 +148,9 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
   ~FakeDriver() { control_->reset(); }
 
+  /// As if it were made anew.
+  void reset() { control_->reset(); }
+
   /// Such as 12080. What is newer than that is not there.
   void set_driver_version(int version) { control_->set_driver_version(version); }
   /// One H200 by default. Takes effect on what is asked from now on.
