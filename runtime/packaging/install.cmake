@@ -12,7 +12,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/kilnConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kilnConfig.cmake
               ${PROJECT_BINARY_DIR}/kilnConfigVersion.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/kiln_embed_sources.cmake
+              ${PROJECT_SOURCE_DIR}/kernel_src/kiln_embed_sources.cmake
         DESTINATION ${package_folder})
 
 set(pkgconfig_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
