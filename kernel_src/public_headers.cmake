@@ -13,6 +13,8 @@ foreach(header IN LISTS public_headers)
 endforeach()
 target_include_directories(kiln_kernels PUBLIC $<BUILD_INTERFACE:${forwarding}>
                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# For the test that each stands alone.
+set_target_properties(kiln_kernels PROPERTIES KILN_PUBLIC_HEADERS "${public_headers}")
 
 # Installed: the headers themselves, with the names changed.
 if(KILN_INSTALL)
