@@ -15,16 +15,18 @@ struct Compiled {
 };
 
 inline Compiled compile(const NvrtcLibrary& nvrtc, const std::string& source,
-                        const std::string& architecture) {
+                        const std::string& architecture,
+                        const std::vector<const char*>& more_options = {}) {
   const NvrtcApi& api = nvrtc.api();
   const auto target = "--gpu-architecture=" + architecture;
-  const char* const options[] = {target.c_str(), "--ptxas-options=-v"};
+  std::vector<const char*> options = {target.c_str(), "--ptxas-options=-v"};
+  options.insert(options.end(), more_options.begin(), more_options.end());
   Compiled compiled;
   nvrtcProgram program = nullptr;
   compiled.result =
       api.create_program(&program, source.c_str(), "/embedded/x.cu", 0, nullptr, nullptr);
   if (compiled.result != NVRTC_SUCCESS) return compiled;
-  compiled.result = api.compile_program(program, 2, options);
+  compiled.result = api.compile_program(program, static_cast<int>(options.size()), options.data());
   const auto take = [&](auto size_of, auto get, std::string& into) {
     std::size_t size = 0;
     if (size_of(program, &size) != NVRTC_SUCCESS || size == 0) return;

@@ -1,6 +1,7 @@
 #include "runtime/cubin.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -100,6 +101,138 @@ TEST(Cubin, TellsItsKernelsAndWhatTheyTake) {
       EXPECT_EQ(kernel.stack_bytes, usage.local_bytes) << kernel.symbol;
     }
     EXPECT_EQ(kernel_of(*info, "stack")->stack_bytes, 800U);
+  }
+}
+
+constexpr const char* kAlignedSource = R"(
+struct alignas(16) Sixteen { char bytes[16]; };
+struct alignas(64) SixtyFour { char bytes[128]; };
+struct alignas(128) Wide { char bytes[128]; };
+struct Empty {};
+struct Small { char bytes[4092]; };
+struct Large { char bytes[32760]; };
+#define ENTRY extern "C" __global__ void
+ENTRY wide(const __grid_constant__ Wide a, char b) { }
+ENTRY mixed(char a, Sixteen b, const __grid_constant__ SixtyFour c, char d) { }
+ENTRY empty(Empty a, Empty b, double c) { }
+ENTRY limit_of_old(const __grid_constant__ Small a, int b) { }
+ENTRY one_more(const __grid_constant__ Small a, int b, char c) { }
+ENTRY limit(const __grid_constant__ Large a, int b) { }
+)";
+
+TEST(Cubin, TellsWhereEachParameterLies) {
+  KILN_REQUIRES_NVRTC();
+  const auto nvrtc = NvrtcLibrary::open(*test::installed_nvrtc().found);
+  ASSERT_TRUE(nvrtc);
+  using Parameters = std::vector<KernelParameter>;
+  // The parameters begin at 0x160, 0x210 and 0x380, and alignment is that of the address.
+  const struct {
+    const char* target;
+    unsigned wide;   // 128-aligned, first
+    unsigned mixed;  // 64-aligned, after a byte and 16 bytes
+  } cases[] = {{"sm_80", 32, 32}, {"sm_90a", 112, 48}, {"sm_100a", 0, 64}, {"sm_120a", 0, 64}};
+  for (const auto& [target, wide, mixed] : cases) {
+    const auto compiled = test::compile(*nvrtc, kAlignedSource, target);
+    ASSERT_EQ(compiled.result, NVRTC_SUCCESS) << compiled.log;
+    const auto info = inspect_cubin(bytes_of(compiled.cubin));
+    ASSERT_TRUE(info) << info.error().message();
+    const struct {
+      const char* symbol;
+      Parameters parameters;
+      unsigned bytes;
+    } kernels[] = {
+        {"wide", {{wide, 128}, {wide + 128, 1}}, wide + 129},
+        {"mixed", {{0, 1}, {16, 16}, {mixed, 128}, {mixed + 128, 1}}, mixed + 129},
+        {"empty", {{0, 1}, {1, 1}, {8, 8}}, 16},
+        {"limit_of_old", {{0, 4092}, {4092, 4}}, 4096},
+        {"one_more", {{0, 4092}, {4092, 4}, {4096, 1}}, 4097},
+        {"limit", {{0, 32760}, {32760, 4}}, 32764},
+    };
+    for (const auto& k : kernels) {
+      const auto* kernel = kernel_of(*info, k.symbol);
+      ASSERT_NE(kernel, nullptr) << k.symbol;
+      EXPECT_EQ(kernel->parameters, k.parameters) << target << ' ' << k.symbol;
+      EXPECT_EQ(kernel->parameter_bytes, k.bytes) << target << ' ' << k.symbol;
+    }
+  }
+}
+
+// In a process of its own: NVRTC 13.0 may free what it does not own in a compile after this
+// failure.
+TEST(CubinDeathTest, MoreParametersThanTheLimitAreRefusedByTheCompiler) {
+  KILN_REQUIRES_NVRTC();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto refused = [] {
+    const auto nvrtc = NvrtcLibrary::open(*test::installed_nvrtc().found);
+    if (!nvrtc) return false;
+    const auto compiled =
+        test::compile(*nvrtc,
+                      "struct L { char bytes[32761]; };\n"
+                      "extern \"C\" __global__ void entry(const __grid_constant__ L a, int b) { }",
+                      "sm_100a");
+    return compiled.result != NVRTC_SUCCESS &&
+           compiled.log.find("arameter space") != std::string::npos;
+  };
+  EXPECT_EXIT(_exit(refused() ? 7 : 1), testing::ExitedWithCode(7), "");
+}
+
+TEST(Cubin, AnIncompleteParameterTableIsRefused) {
+  KILN_REQUIRES_NVRTC();
+  const auto nvrtc = NvrtcLibrary::open(*test::installed_nvrtc().found);
+  ASSERT_TRUE(nvrtc);
+  const auto good =
+      test::compile(*nvrtc, "extern \"C\" __global__ void entry(int* p, int a, char b) {}",
+                    "sm_90a")
+          .cubin;
+  ASSERT_TRUE(inspect_cubin(bytes_of(good)));
+  // Each line of the table in turn loses its name, and then its size.
+  int lines = 0;
+  for (std::size_t at = 0; at + 16 <= good.size(); ++at) {
+    if (good.compare(at, 4, std::string("\x04\x17\x0c\x00", 4)) != 0) continue;
+    ++lines;
+    auto without = good;
+    without[at + 1] = '\x7F';
+    auto sizeless = good;
+    test::put(sizeless, at + 12, 0, 4);
+    for (const auto& bytes : {without, sizeless}) {
+      const auto info = inspect_cubin(bytes_of(bytes));
+      ASSERT_FALSE(info) << at;
+      EXPECT_NE(info.error().message().find("parameters of entry is incomplete"),
+                std::string::npos);
+    }
+  }
+  EXPECT_EQ(lines, 3);
+}
+
+TEST(Cubin, TellsWhatTheSourceFixesAboutLaunches) {
+  KILN_REQUIRES_NVRTC();
+  const auto nvrtc = NvrtcLibrary::open(*test::installed_nvrtc().found);
+  ASSERT_TRUE(nvrtc);
+  const std::pair<std::string, LaunchBounds> cases[] = {
+      {"", {}},
+      {"__launch_bounds__(96)", {.max_threads = 96}},
+      {"__launch_bounds__(1024, 1)", {.max_threads = 1024}},
+      {"__launch_bounds__(64, 2, 7)", {.max_threads = 64, .max_cluster_blocks = 7}},
+      {"__cluster_dims__(2, 3)", {.cluster_blocks = {2, 3, 1}}},
+      {"__cluster_dims__(8) __launch_bounds__(128)",
+       {.max_threads = 128, .cluster_blocks = {8, 1, 1}}},
+      {"__block_size__((64, 2, 1), (4, 1, 1))",
+       {.block_threads = {64, 2, 1}, .cluster_blocks = {4, 1, 1}}},
+  };
+  std::string source;
+  for (std::size_t i = 0; i < std::size(cases); ++i)
+    source += "extern \"C\" __global__ void " + cases[i].first + " kernel" + std::to_string(i) +
+              "(int* p) { *p = 1; }\n";
+  for (const auto* target : {"sm_90a", "sm_100a", "sm_120a"}) {
+    const auto compiled = test::compile(*nvrtc, source, target);
+    ASSERT_EQ(compiled.result, NVRTC_SUCCESS) << compiled.log;
+    const auto info = inspect_cubin(bytes_of(compiled.cubin));
+    ASSERT_TRUE(info) << info.error().message();
+    for (std::size_t i = 0; i < std::size(cases); ++i) {
+      const auto* kernel = kernel_of(*info, "kernel" + std::to_string(i));
+      ASSERT_NE(kernel, nullptr);
+      EXPECT_EQ(kernel->bounds, cases[i].second) << target << ' ' << cases[i].first;
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "kiln/cache/store.hpp"
@@ -169,6 +170,9 @@ TEST_F(RuntimeTest, FactsTellWhatTheCodeUses) {
                              "  *p = s[99 - threadIdx.x]; }");
   ASSERT_TRUE(waits) << message_of(waits);
   EXPECT_TRUE(waits->facts.waits_on_grid);
+  EXPECT_FALSE(waits->facts.triggers_dependents);
+  EXPECT_EQ(waits->facts.parameters, (std::vector<KernelParameter>{{0, 8}}));
+  EXPECT_EQ(waits->facts.parameter_bytes, 8u);
   EXPECT_EQ(waits->facts.usage.static_shared_bytes, 400u);
   EXPECT_GT(waits->facts.usage.registers, 0u);
   EXPECT_EQ(waits->facts.usage.spill_store_bytes, 0u);
@@ -183,6 +187,58 @@ TEST_F(RuntimeTest, FactsTellWhatTheCodeUses) {
               "for (int i = 0; i < 512; ++i) a[i] = p[i] * i; p[0] = a[p[1] & 511]; }");
   ASSERT_TRUE(local);
   EXPECT_GE(local->facts.usage.local_bytes, 2048u);
+}
+
+// What decides about a launch comes from the machine code, also where the entry says other things
+// or, made before they were known, nothing.
+TEST_F(RuntimeTest, AHitTakesTheFactsOfTheCubin) {
+  const std::string text =
+      "extern \"C\" __global__ void __launch_bounds__(96) entry(int* p, char c) {\n"
+      "  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+      "  asm volatile(\"griddepcontrol.launch_dependents;\"); *p = c; }";
+  const KernelSpec spec{.name = "kernel", .source = "facts.cu"};
+  Artifact made;
+  {
+    auto runtime = open();
+    const auto artifact = compile(runtime, text, spec);
+    ASSERT_TRUE(artifact) << message_of(artifact);
+    made = *artifact;
+  }
+  auto store = cache::Store::open({.directory = cache_});
+  ASSERT_TRUE(store);
+  const auto entry = store->read(made.key);
+  ASSERT_TRUE(entry);
+  const auto stored = nlohmann::json::parse(entry->facts());
+  auto older = stored;
+  for (const auto* name : {"parameters", "parameter_bytes", "max_threads", "block_threads",
+                           "cluster_blocks", "max_cluster_blocks", "triggers_dependents"})
+    EXPECT_EQ(older.erase(name), 1u) << name;
+  auto other = stored;
+  other["waits_on_grid"] = false;
+  other["parameters"] = {{0, 4}};
+  for (const auto& facts : {older, other}) {
+    ASSERT_TRUE(std::filesystem::remove(entry_path(made.key)));
+    ASSERT_TRUE(store->publish(entry->key_text(), facts.dump(), entry->payload()).ok());
+    auto runtime = open();
+    const auto hit = compile(runtime, text, spec);
+    ASSERT_TRUE(hit) << message_of(hit);
+    EXPECT_EQ(runtime.counters().compiles, 0u);
+    EXPECT_EQ(hit->facts.parameters, (std::vector<KernelParameter>{{0, 8}, {8, 1}}));
+    EXPECT_EQ(hit->facts.parameter_bytes, 9u);
+    EXPECT_EQ(hit->facts.bounds.max_threads, 96u);
+    EXPECT_TRUE(hit->facts.waits_on_grid);
+    EXPECT_TRUE(hit->facts.triggers_dependents);
+  }
+  // An entry whose cubin does not hold the kernel is made again.
+  auto wrong = stored;
+  wrong["symbol"] = "nobody";
+  ASSERT_TRUE(std::filesystem::remove(entry_path(made.key)));
+  ASSERT_TRUE(store->publish(entry->key_text(), wrong.dump(), entry->payload()).ok());
+  auto runtime = open();
+  const auto again = compile(runtime, text, spec);
+  ASSERT_TRUE(again) << message_of(again);
+  EXPECT_EQ(runtime.counters().compiles, 1u);
+  EXPECT_EQ(warnings_with("no kernel nobody"), 1u);
 }
 
 TEST_F(RuntimeTest, ADamagedEntryIsRebuiltWithOneWarning) {
