@@ -15,7 +15,7 @@
 #include "cli/key_text.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "kernel_src/kernels.hpp"
+#include "kiln/kernels/kernels.hpp"
 
 namespace kiln::cli {
 namespace {

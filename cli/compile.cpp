@@ -16,7 +16,7 @@
 #include "cli/settings.hpp"
 #include "cli/source_file.hpp"
 #include "cli/verbs.hpp"
-#include "kernel_src/kernels.hpp"
+#include "kiln/kernels/kernels.hpp"
 
 namespace kiln::cli {
 namespace {

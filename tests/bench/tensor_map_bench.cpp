@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include "bench/report.hpp"
 #include "bench/rounds.hpp"
 #include "kiln/runtime.hpp"
 #include "support/cuda_driver.hpp"
@@ -15,7 +16,6 @@ using bench::fail;
 using bench::must;
 
 constexpr int kCalls = 1000;
-constexpr int kRounds = 2001;
 
 TensorMapSpec spec_at(CUdeviceptr address) {
   return {.address = reinterpret_cast<const void*>(address),
@@ -33,7 +33,8 @@ void expect(const Result<TensorMapChange>& result, TensorMapChange change) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  bench::Report report("tensor_map", argc, argv, 2001);
   auto opened = test::CudaDriver::open();
   if (!opened) fail(opened.error().message());
   auto driver = *std::move(opened);
@@ -88,8 +89,15 @@ int main() {
       {"build: no change", [&] {
          for (int i = 0; i < kCalls; ++i) expect(builder.build(here), TensorMapChange::none);
        }}};
-  bench::run_rounds(arms, kRounds, 1);
-  bench::print("a tensor map (a row is 1000 calls: read us as ns)", arms);
+  bench::run_rounds(arms, report.rounds(), 1);
+  // A round is kCalls calls, so its microseconds are a call's nanoseconds.
+  static_assert(kCalls == 1000);
+  const std::size_t beside[] = {0, 0, 0, 1, 2, 1};  // each build: the raw call that it stands for
+  for (std::size_t i = 0; i < arms.size(); ++i) {
+    const auto& raw_arm = arms[beside[i]];
+    report.add(arms[i].name, "ns", arms[i].microseconds,
+               beside[i] == 0 ? bench::Rival{} : bench::Rival{raw_arm.name, raw_arm.microseconds});
+  }
 
   auto array = must(runtime.tensor_map_array(1));
   auto stream = driver.stream();
@@ -98,6 +106,7 @@ int main() {
                                          fail("set");
                                        stream.synchronize();
                                      }}};
-  bench::run_rounds(writes, kRounds, 1);
-  bench::print("a write into a slot", writes);
+  bench::run_rounds(writes, report.rounds(), 1);
+  report.add(writes[0].name, "us", writes[0].microseconds);
+  return report.finish();
 }

@@ -222,6 +222,7 @@ struct FakeDriver {
       *device = 0;
       return CUDA_SUCCESS;
     };
+    api->cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
     api->cuMemAlloc = [](CUdeviceptr* memory, std::size_t bytes) {
       *memory = bytes == 3 * sizeof(TensorMap) ? 0x40000 : 0;
       return answer;
