@@ -61,7 +61,7 @@ TEST(Probe, APartOfTheStoreThatIsNotOursIsTrouble) {
   fs::create_directories(root / "v1/e/00");
   for (const auto& path : {root, root / "v1", root / "v1/e"}) fs::permissions(path, fs::perms::all);
   const auto as_nobody = [&] {
-    return in_child([&] {
+    return in_child([&]() -> int {
       if (::setresuid(kNobody, kNobody, kNobody) != 0) return 2;
       return cache::probe(root).trouble.find("v1/e/00: Permission denied") != std::string::npos;
     });
