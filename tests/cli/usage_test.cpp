@@ -241,8 +241,7 @@ TEST_F(Usage, VerifyLooksAtTheRecordsToo) {
   EXPECT_EQ(object["damaged"][0]["record"], "toolchain");
 }
 
-// Or the next file that is opened would get its number, and the result.
-TEST_F(Usage, AClosedStandardOutputIsAFailureAndHarmsNoFile) {
+TEST_F(Usage, AClosedStandardOutputIsAFailure) {
   auto wish = request({});
   wish.arguments = {
       "/bin/sh", "-c",
