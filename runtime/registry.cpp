@@ -1,5 +1,7 @@
 #include "runtime/registry.hpp"
 
+#include <functional>
+
 namespace kiln {
 
 Result<const LoadedKernel*> Registered::load(const std::shared_ptr<const DriverApi>& driver,
@@ -22,18 +24,33 @@ Result<const LoadedKernel*> Registered::load(const std::shared_ptr<const DriverA
   return owned_.back().get();
 }
 
+// Of what tells the kernels of one engine apart; equality looks at the rest.
+std::size_t Registry::Hash::operator()(const KernelSpec* spec) const noexcept {
+  std::size_t hash = 0;
+  const auto mix = [&hash](const std::string& text) {
+    hash = hash * 31 + std::hash<std::string>()(text);
+  };
+  mix(spec->name);
+  mix(spec->source);
+  mix(spec->name_expression);
+  for (const auto& field : spec->key) mix(field.value);
+  for (const auto& option : spec->options) mix(option);
+  return hash;
+}
+
 Result<KernelId> Registry::add(const KernelSpec& spec) {
   const std::lock_guard lock(mutex_);
   const auto size = size_.load(std::memory_order_relaxed);
-  for (std::uint32_t index = 0; index < size; ++index)
-    if (at({index})->spec() == spec) return KernelId{index};
+  if (const auto known = known_.find(&spec); known != known_.end()) return KernelId{known->second};
   if (size == kChunk * kChunks)
     return Error(ErrorCode::unsupported, "kernel " + spec.name + ": a Runtime holds at most " +
                                              std::to_string(kChunk * kChunks) +
                                              " registered kernels; open another one");
   auto& chunk = chunks_[size / kChunk];
   if (chunk == nullptr) chunk = std::make_unique<std::unique_ptr<Registered>[]>(kChunk);
-  chunk[size % kChunk] = std::make_unique<Registered>(spec);
+  auto& slot = chunk[size % kChunk];
+  slot = std::make_unique<Registered>(spec);
+  known_.emplace(&slot->spec(), size);
   size_.store(size + 1, std::memory_order_release);
   return KernelId{size};
 }

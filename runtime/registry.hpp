@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kiln/kernel_spec.hpp"
@@ -57,7 +58,16 @@ class Registry {
   static constexpr std::uint32_t kChunk = 256;
   static constexpr std::uint32_t kChunks = 256;
 
+  struct Hash {
+    std::size_t operator()(const KernelSpec* spec) const noexcept;
+  };
+  struct Equal {
+    bool operator()(const KernelSpec* a, const KernelSpec* b) const noexcept { return *a == *b; }
+  };
+
   std::mutex mutex_;
+  /// The spec of each slot, to find an equal one among thousands.
+  std::unordered_map<const KernelSpec*, std::uint32_t, Hash, Equal> known_;
   std::atomic<std::uint32_t> size_{0};
   // Chunks never move and a slot is written before size_ passes it, so readers need no lock.
   std::array<std::unique_ptr<std::unique_ptr<Registered>[]>, kChunks> chunks_ {};

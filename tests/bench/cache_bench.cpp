@@ -1,6 +1,5 @@
 // What the store costs: a verified hit beside its floor (the same file opened, read and not looked
-// at), a miss, a publish, a lock.
-#include <benchmark/benchmark.h>
+// at), a publish beside the three calls that it cannot do without, a miss, a lock.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,8 +10,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
+#include <vector>
 
+#include "bench/rounds.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/store.hpp"
 #include "tests/support/temporary_directory.hpp"
@@ -20,15 +20,19 @@
 namespace kiln::cache {
 namespace {
 
-constexpr int kEntries = 64;  // visited in turn, so that not one file alone is hot
+using bench::fail;
+using bench::must;
 
-std::string key_of(int number) {
+constexpr std::size_t kEntries = 64;  // visited in turn, so that not one file alone is hot
+constexpr int kPublishes = 20;        // of each kind a round
+
+std::string key_of(std::size_t number) {
   // About as long as the canonical text of a kernel without toolkit headers.
   return "key " + std::to_string(number) + std::string(3000, 'k');
 }
 
-std::string payload_of(std::int64_t size) {
-  std::string payload(static_cast<std::size_t>(size), '\0');
+std::string payload_of(std::size_t size) {
+  std::string payload(size, '\0');
   std::uint32_t state = 1;
   for (char& byte : payload) byte = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
   return payload;
@@ -40,136 +44,134 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 struct Filled {
   test::TemporaryDirectory directory;
-  Store store = *Store::open({.directory = directory / "cache"});
+  Store store = must(Store::open({.directory = directory / "cache"}));
+  std::string payload;
   std::string keys[kEntries];
   Digest names[kEntries];
   std::string paths[kEntries];
+  std::size_t turn = 0;
 
-  explicit Filled(std::int64_t size) {
-    const std::string payload = payload_of(size);
-    for (int i = 0; i < kEntries; ++i) {
+  explicit Filled(std::size_t size) : payload(payload_of(size)) {
+    for (std::size_t i = 0; i < kEntries; ++i) {
       keys[i] = key_of(i);
       names[i] = digest_of(keys[i]);
       const std::string hex = names[i].hex();
       paths[i] = (directory / "cache/v1/e" / hex.substr(0, 2) / hex.substr(2)).string();
-      if (!store.publish(keys[i], "{}", bytes_of(payload)).ok()) std::abort();
+      must(store.publish(keys[i], "{}", bytes_of(payload)));
     }
   }
+
+  std::size_t next() { return turn = (turn + 1) % kEntries; }
 };
 
-void sizes(benchmark::internal::Benchmark* benchmark) {
-  for (const std::int64_t kilobytes : {5, 40, 200, 1024}) benchmark->Arg(kilobytes << 10);
-  benchmark->Unit(benchmark::kMicrosecond);
+void read_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  ::fstat(fd, &status);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  const std::unique_ptr<std::byte[]> bytes(new std::byte[size]);
+  if (::read(fd, bytes.get(), size) != status.st_size) fail("short read of " + path);
+  ::close(fd);
 }
 
-void hit_floor(benchmark::State& state) {
-  const Filled filled(state.range(0));
-  int i = 0;
-  for (auto _ : state) {
-    const int fd = ::open(filled.paths[i].c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status {};
-    ::fstat(fd, &status);
-    const auto size = static_cast<std::size_t>(status.st_size);
-    const std::unique_ptr<std::byte[]> bytes(new std::byte[size]);
-    if (::read(fd, bytes.get(), size) != status.st_size) state.SkipWithError("short read");
-    benchmark::DoNotOptimize(bytes.get());
-    ::close(fd);
-    i = (i + 1) % kEntries;
+/// 256 directories that are kept open, and files published in them by the fewest calls.
+class BareDirectory {
+ public:
+  BareDirectory() {
+    for (int& shard : shards_) {
+      const std::string path = (directory_ / std::to_string(&shard - shards_)).string();
+      ::mkdir(path.c_str(), 0777);
+      shard = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
   }
-}
-BENCHMARK(hit_floor)->Apply(sizes);
-
-void hit_verified(benchmark::State& state) {
-  const Filled filled(state.range(0));
-  int i = 0;
-  for (auto _ : state) {
-    const Found found = filled.store.find(filled.names[i], filled.keys[i]);
-    if (!found.entry) state.SkipWithError("not found");
-    i = (i + 1) % kEntries;
+  BareDirectory(const BareDirectory&) = delete;
+  ~BareDirectory() {
+    for (const int shard : shards_) ::close(shard);
   }
-}
-BENCHMARK(hit_verified)->Apply(sizes);
 
-void miss(benchmark::State& state) {
-  const Filled filled(100);
-  const Digest name{.high = 0x0100000000000000, .low = 1};
-  for (auto _ : state) benchmark::DoNotOptimize(filled.store.find(name, "absent"));
-}
-BENCHMARK(miss)->Unit(benchmark::kMicrosecond);
-
-/// The three calls that a publish cannot do without, in 256 directories that are kept open.
-void publish_floor(benchmark::State& state) {
-  test::TemporaryDirectory directory;
-  int shards[256];
-  for (int i = 0; i < 256; ++i) {
-    const std::string path = (directory / std::to_string(i)).string();
-    ::mkdir(path.c_str(), 0777);
-    shards[i] = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  }
-  const std::string payload = payload_of(state.range(0));
-  int number = 0;
-  for (auto _ : state) {
-    const int shard = shards[number % 256];
+  void publish(const std::string& payload) {
+    const int shard = shards_[number_ % std::size(shards_)];
     const int fd = ::openat(shard, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0444);
     const ssize_t written = ::write(fd, payload.data(), payload.size());
     const std::string self = "/proc/self/fd/" + std::to_string(fd);
-    const std::string name = "entry " + std::to_string(number++);
-    if (written != state.range(0) ||
+    const std::string name = "entry " + std::to_string(number_++);
+    if (written != static_cast<ssize_t>(payload.size()) ||
         ::linkat(AT_FDCWD, self.c_str(), shard, name.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      state.SkipWithError("not published");
+      fail("a bare file was not published");
     ::close(fd);
   }
-  for (const int shard : shards) ::close(shard);
-}
-BENCHMARK(publish_floor)->Apply([](auto* benchmark) {
-  sizes(benchmark);
-  benchmark->Iterations(400);
-});
 
-void publish(benchmark::State& state) {
-  test::TemporaryDirectory directory;
-  Store store = *Store::open({.directory = directory / "cache"});
-  const std::string payload = payload_of(state.range(0));
+ private:
+  test::TemporaryDirectory directory_;
+  int shards_[256] = {};
+  std::size_t number_ = 0;
+};
+
+void hit_rows(bench::Report& report, std::size_t kilobytes) {
+  Filled filled(kilobytes << 10);
+  std::vector<bench::Arm> arms = {
+      {"open, fstat, read, close", [&] { read_file(filled.paths[filled.next()]); }},
+      {"verified", [&] {
+         const auto i = filled.next();
+         if (!filled.store.find(filled.names[i], filled.keys[i]).entry) fail("not found");
+       }}};
+  bench::run_rounds(arms, report.rounds(), kEntries);
+  report.add("hit, payload of " + std::to_string(kilobytes) + " KB", "us", arms[1].microseconds,
+             {arms[0].name, arms[0].microseconds});
+}
+
+void publish_rows(bench::Report& report, std::size_t kilobytes) {
+  const test::TemporaryDirectory directory;
+  Store store = must(Store::open({.directory = directory / "cache"}));
+  BareDirectory bare;
+  const std::string payload = payload_of(kilobytes << 10);
   // All shards are made and swept first: that happens once, not each time.
-  for (int i = 0; i < 1000; ++i)
-    if (!store.publish("fill " + std::to_string(i), {}, {}).ok()) std::abort();
-  int number = 0;
-  for (auto _ : state)
-    if (!store.publish(key_of(number++), "{}", bytes_of(payload)).ok())
-      state.SkipWithError("not published");
+  for (int i = 0; i < 1000; ++i) must(store.publish("fill " + std::to_string(i), {}, {}));
+  std::size_t number = 0;
+  std::vector<bench::Arm> arms = {
+      {"O_TMPFILE, write, linkat", [&] { bare.publish(payload); }},
+      {"publish", [&] { must(store.publish(key_of(number++), "{}", bytes_of(payload))); }}};
+  bench::run_rounds(arms, report.rounds(), kPublishes);
+  report.add("publish, payload of " + std::to_string(kilobytes) + " KB", "us", arms[1].microseconds,
+             {arms[0].name, arms[0].microseconds});
 }
-BENCHMARK(publish)->Apply([](auto* benchmark) {
-  sizes(benchmark);
-  benchmark->Iterations(400);
-});
 
-void publish_again(benchmark::State& state) {
-  Filled filled(state.range(0));
-  const std::string payload = payload_of(state.range(0));
-  for (auto _ : state)
-    if (!filled.store.publish(filled.keys[0], "{}", bytes_of(payload)).ok())
-      state.SkipWithError("not published");
+void other_rows(bench::Report& report) {
+  Filled filled(40 << 10);
+  const Digest busy = digest_of("busy");
+  const LockAttempt holder = filled.store.try_lock(busy);
+  if (holder.outcome != LockOutcome::held) fail("not locked");
+  std::vector<bench::Arm> arms = {
+      {"miss",
+       [&] {
+         if (filled.store.find({.high = 0x0100000000000000, .low = 1}, "absent").entry)
+           fail("found what is not there");
+       }},
+      {"publish of an entry that is there, 40 KB",
+       [&] { must(filled.store.publish(filled.keys[0], "{}", bytes_of(filled.payload))); }},
+      {"lock and unlock",
+       [&] {
+         if (filled.store.try_lock(filled.names[0]).outcome != LockOutcome::held)
+           fail("not locked");
+       }},
+      {"lock that another holds", [&] {
+         if (filled.store.try_lock(busy).outcome != LockOutcome::busy) fail("not busy");
+       }}};
+  bench::run_rounds(arms, report.rounds(), 100);
+  for (const auto& arm : arms) report.add(arm.name, "us", arm.microseconds);
 }
-BENCHMARK(publish_again)->Arg(40 << 10)->Unit(benchmark::kMicrosecond);
 
-void lock_and_unlock(benchmark::State& state) {
-  Filled filled(100);
-  for (auto _ : state)
-    if (filled.store.try_lock(filled.names[0]).outcome != LockOutcome::held)
-      state.SkipWithError("not locked");
+int run(int argc, char** argv) {
+  bench::Report report("cache", argc, argv, 41);
+  for (const std::size_t kilobytes : {5, 40, 200, 1024}) hit_rows(report, kilobytes);
+  for (const std::size_t kilobytes : {5, 40, 200, 1024}) publish_rows(report, kilobytes);
+  other_rows(report);
+  return report.finish();
 }
-BENCHMARK(lock_and_unlock)->Unit(benchmark::kMicrosecond);
-
-void lock_that_is_busy(benchmark::State& state) {
-  Filled filled(100);
-  const LockAttempt holder = filled.store.try_lock(filled.names[0]);
-  for (auto _ : state)
-    if (filled.store.try_lock(filled.names[0]).outcome != LockOutcome::busy)
-      state.SkipWithError("not busy");
-}
-BENCHMARK(lock_that_is_busy)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace kiln::cache
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return kiln::cache::run(argc, argv);
+}

@@ -1,7 +1,5 @@
 // Cold compiles through Kiln beside bare NVRTC with the same program and flags, and verified hits
 // from disk beside a bare read of the same file; no GPU needed.
-//
-//   kiln_compile_bench [ROUNDS]
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -73,7 +71,7 @@ void bare_compile(const NvrtcApi& api, const Program& program,
   static_cast<void>(api.destroy_program(&handle));
 }
 
-void compile_rows(Setup& setup, const KernelSpec& spec, int rounds) {
+void compile_rows(bench::Report& report, Setup& setup, const KernelSpec& spec) {
   auto library = must(NvrtcLibrary::open(*setup.search.found));
   const auto toolchain = setup.search.found->toolchain();
   const auto program =
@@ -85,8 +83,8 @@ void compile_rows(Setup& setup, const KernelSpec& spec, int rounds) {
   Counters counters;
   int serial = 0;
   std::vector<bench::Arm> arms = {
-      {"bare NVRTC, the same flags", [&] { bare_compile(library.api(), *program, arguments); }},
-      {"Kiln: key, look-up, lock, compile, publish", [&] {
+      {"bare NVRTC with the same flags", [&] { bare_compile(library.api(), *program, arguments); }},
+      {"key, look-up, lock, compile, publish", [&] {
          // Another name gives another key each time, so that every call is cold.
          auto renamed = spec;
          renamed.name += std::to_string(serial++);
@@ -97,13 +95,11 @@ void compile_rows(Setup& setup, const KernelSpec& spec, int rounds) {
          const auto outcome = service.obtain(request);
          if (outcome.origin != Origin::compiled || !outcome.stored) fail("not a cold compile");
        }}};
-  bench::run_rounds(arms, rounds, 1);
-  bench::print("cold compile of " + spec.name + " for " + kArchitecture, arms);
-  std::printf("  ratio of medians %.4f\n", bench::quantile(arms[1].microseconds, 0.5) /
-                                               bench::quantile(arms[0].microseconds, 0.5));
+  bench::run_rounds(arms, report.rounds(), 1);
+  bench::add_pair(report, "cold compile of " + spec.name, arms[0], arms[1]);
 }
 
-void hit_rows(Setup& setup, const KernelSpec& spec, int rounds) {
+void hit_rows(bench::Report& report, Setup& setup, const KernelSpec& spec) {
   const auto program =
       std::make_shared<const Program>(must(make_program(spec, setup.sources, {}, setup.memo)));
   const test::TemporaryDirectory directory;
@@ -117,41 +113,41 @@ void hit_rows(Setup& setup, const KernelSpec& spec, int rounds) {
   const auto path = directory.path() / "cache/v1/e" / hex.substr(0, 2) / hex.substr(2);
   std::vector<char> buffer(std::filesystem::file_size(path));
   std::vector<bench::Arm> arms = {
-      {"open, read, close: the floor",
+      {"open, read, close",
        [&] {
          const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
          if (::read(file, buffer.data(), buffer.size()) != static_cast<ssize_t>(buffer.size()))
            fail("short read");
          ::close(file);
        }},
-      {"Kiln: key, look-up, verify, decode", [&] {
+      {"key, look-up, verify, decode", [&] {
          CompileService service({}, &store, compiler, counters);
          CompileRequest request(program, kArchitecture);
          if (service.obtain(request).origin != Origin::disk) fail("not a hit");
        }}};
-  bench::run_rounds(arms, rounds, 20);
-  bench::print("verified hit, entry of " + std::to_string(buffer.size()) + " bytes", arms);
+  bench::run_rounds(arms, report.rounds(), 20);
+  bench::add_pair(report, "verified hit, entry of " + std::to_string(buffer.size()) + " bytes",
+                  arms[0], arms[1]);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 41;
+  bench::Report report("compile", argc, argv, 41);
   Setup setup;
   if (!setup.search.found) fail(no_nvrtc_error(setup.search).message());
-  std::printf("NVRTC %s\n", setup.search.found->toolchain().to_text().c_str());
   for (const auto& source : kernels::embedded_sources())
-    if (auto status = setup.sources.add(source.name, source.text); !status)
-      fail(status.error().message());
+    must(setup.sources.add(source.name, source.text));
   const auto add = [&](const std::string& name, const std::string& text) {
-    if (auto status = setup.sources.add(name, text); !status) fail(status.error().message());
+    must(setup.sources.add(name, text));
     return KernelSpec{.name = name, .source = name, .builtins = Builtins::minimal};
   };
   auto insert = kernels::dsv41_kv_insert::spec_of(
       {.heads = 16, .record = kernels::dsv41_kv_insert::Record::nvfp4, .page_slots = 128});
   for (const auto& spec :
        {add("small.cu", large_source(0)), insert, add("large.cu", large_source(560))})
-    compile_rows(setup, spec, rounds);
+    compile_rows(report, setup, spec);
   for (const int words : {0, 9000, 49000})
-    hit_rows(setup, add("table" + std::to_string(words) + ".cu", table_source(words + 1)), rounds);
+    hit_rows(report, setup, add("table" + std::to_string(words) + ".cu", table_source(words + 1)));
+  return report.finish();
 }

@@ -1,13 +1,12 @@
 // Device time of the cache writer in a chain of launches, beside a plain kernel that reads and
-// writes as many bytes. Microseconds for one launch: medians over replays of a graph of 20
-// launches.
-#include <cstdio>
-#include <cstdlib>
+// writes as many bytes. Each value is the time of one launch in a replay of a graph of 20. Needs a
+// GPU.
 #include <string>
+#include <vector>
 
 #include "kernel_src/kernels.hpp"
 #include "support/cuda_driver.hpp"
-#include "tests/bench/rounds.hpp"
+#include "tests/bench/report.hpp"
 #include "tests/kernel_src/dsv41_kv_insert_inputs.hpp"
 
 namespace kiln::kernels::dsv41_kv_insert::test {
@@ -16,7 +15,6 @@ namespace {
 using kiln::test::CudaDriver;
 
 constexpr int kLaunches = 20;
-constexpr int kRounds = 25;
 
 // Piece i is read while i < read, written while i < written.
 constexpr std::string_view kFloorSource = R"(
@@ -33,33 +31,29 @@ entry(const Piece* from, Piece* to, unsigned read, unsigned written) {
 )";
 
 using bench::must;
-void must(const Status& status) {
-  if (!status) bench::fail(status.error().message());
-}
 
 struct Bench {
+  bench::Report& report;
   CudaDriver& driver;
   Runtime& runtime;
   kiln::test::Stream stream;
   KernelId floor;
 
   /// Alternating rounds of all arms: what disturbs one disturbs the others.
-  std::vector<double> medians(std::vector<LaunchDescriptor>& launches) {
+  std::vector<std::vector<double>> times(std::vector<LaunchDescriptor>& launches) {
     std::vector<kiln::test::Graph> graphs;
     for (auto& launch : launches)
       graphs.push_back(driver.capture(stream, [&] {
         for (int i = 0; i < kLaunches; ++i) must(launch.launch(stream.handle()));
       }));
     std::vector<std::vector<double>> times(graphs.size());
-    for (int round = -3; round < kRounds; ++round)
+    for (int round = -3; round < report.rounds(); ++round)
       for (std::size_t turn = 0; turn < graphs.size(); ++turn) {
         const std::size_t arm = round % 2 == 0 ? turn : graphs.size() - 1 - turn;
         const double time = driver.time(stream, [&] { graphs[arm].launch(stream); });
         if (round >= 0) times[arm].push_back(time / kLaunches);
       }
-    std::vector<double> result;
-    for (const auto& arm : times) result.push_back(bench::quantile(arm, 0.5));
-    return result;
+    return times;
   }
 
   void row(const Key& key, std::size_t tokens) {
@@ -105,37 +99,35 @@ struct Bench {
                                                          static_cast<unsigned>(read / 16),
                                                          static_cast<unsigned>(written / 16))));
     }
-    const auto times = medians(launches);
-    std::printf("%-6s %5u %7zu %9.2f %9.2f %7.2f %9.2f %9.2f %7.2f %9.0f\n",
-                std::string(to_string(key.record)).c_str(), key.heads, tokens, times[0], times[1],
-                times[0] / times[1], times[2], times[3], times[2] / times[3],
-                static_cast<double>(read + written) / times[2] / 1e3);
-    std::fflush(stdout);
+    const auto measured = times(launches);
+    const auto title = std::string(to_string(key.record)) + ", " + std::to_string(key.heads) +
+                       " heads, " + std::to_string(tokens) + " tokens";
+    const std::string copy = "copy of the same bytes";
+    report.add(title, "us", measured[0], {copy, measured[1]});
+    report.add(title + ", PDL", "us", measured[2], {copy, measured[3]});
+    report.add(title + ", PDL: bytes moved", "GB/s",
+               {static_cast<double>(read + written) / bench::quantile(measured[2], 0.5) / 1e3});
   }
 };
 
-int run() {
+int run(int argc, char** argv) {
+  bench::Report report("dsv41_kv_insert", argc, argv, 25);
   auto driver = must(CudaDriver::open());
   auto runtime = must(Runtime::open({}));
   must(add_sources(runtime));
   must(runtime.add_source("floor.cu", kFloorSource));
   const auto floor = must(runtime.add({.name = "floor", .source = "floor.cu"}));
-  Bench bench{driver, runtime, driver.stream(), floor};
-  const auto device = must(runtime.device());
-  std::printf("%s, %u SMs; us a launch in a chain of %d, medians of %d alternating rounds\n",
-              device.architecture.c_str(), device.sm_count, kLaunches, kRounds);
-  std::printf("%-6s %5s %7s %9s %9s %7s %9s %9s %7s %9s\n", "record", "heads", "tokens", "writer",
-              "floor", "ratio", "PDL", "floor", "ratio", "GB/s PDL");
+  Bench bench{report, driver, runtime, driver.stream(), floor};
   for (const Key& key : {Key{.heads = 16, .page_slots = 128}, Key{.heads = 64, .page_slots = 128},
                          Key{.page_slots = 128}, Key{.record = Record::nvfp4, .page_slots = 128}})
     for (const std::size_t tokens : {1u, 2u, 4u, 8u, 16u, 64u, 1024u, 8192u})
       bench.row(key, tokens);
-  return 0;
+  return report.finish();
 }
 
 }  // namespace
 }  // namespace kiln::kernels::dsv41_kv_insert::test
 
-int main() {
-  return kiln::kernels::dsv41_kv_insert::test::run();
+int main(int argc, char** argv) {
+  return kiln::kernels::dsv41_kv_insert::test::run(argc, argv);
 }

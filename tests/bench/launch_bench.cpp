@@ -39,6 +39,7 @@ using bench::fail;
 using bench::must;
 
 constexpr int kLaunches = 200;
+constexpr int kGetRounds = 10001;
 
 // An empty kernel with alternating pointers and integers as parameters.
 std::string empty_source(int parameters, bool waits) {
@@ -50,10 +51,10 @@ std::string empty_source(int parameters, bool waits) {
          (waits ? "asm volatile(\"griddepcontrol.wait;\");" : "") + "}";
 }
 
-void launch_rows(Runtime& runtime, test::CudaDriver& driver, int parameters, Overlap overlap) {
+void launch_rows(bench::Report& report, Runtime& runtime, test::CudaDriver& driver, int parameters,
+                 Overlap overlap) {
   const auto name = "empty" + std::to_string(parameters) + ".cu";
-  if (auto status = runtime.add_source(name, empty_source(parameters, true)); !status)
-    fail(status.error().message());
+  must(runtime.add_source(name, empty_source(parameters, true)));
   const auto id = must(runtime.add({.name = name, .source = name}));
   const auto kernel = must(runtime.get(id));
   std::vector<std::uint64_t> values(static_cast<std::size_t>(parameters), 0);
@@ -94,39 +95,27 @@ void launch_rows(Runtime& runtime, test::CudaDriver& driver, int parameters, Ove
            if (!descriptor.launch(stream.handle())) fail("descriptor launch");
        }}};
   // Time only the enqueueing: the queue is drained between rounds.
-  constexpr int kRounds = 401;
-  std::vector<double> differences;
   std::size_t allocated = 0;
-  for (int round = -20; round < kRounds; ++round) {
-    double times[2] = {};
+  for (int round = -20; round < report.rounds(); ++round)
     for (int turn = 0; turn < 2; ++turn) {
       const auto which = static_cast<std::size_t>(round % 2 == 0 ? turn : 1 - turn);
       stream.synchronize();
       const auto before = allocations.load();
-      const auto start = std::chrono::steady_clock::now();
-      arms[which].run();
-      times[which] =
-          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-              .count() /
-          kLaunches;
+      const double time = bench::time_of(arms[which].run) / kLaunches;
       if (which == 1) allocated += allocations.load() - before;
-      if (round >= 0) arms[which].microseconds.push_back(times[which]);
+      if (round >= 0) arms[which].microseconds.push_back(time);
     }
-    if (round >= 0) differences.push_back(times[1] - times[0]);
-  }
-  bench::print("host cost of a launch, " + std::to_string(parameters) + " arguments" +
-                   (overlap == Overlap::yes ? ", PDL" : ""),
-               arms);
-  std::printf("  paired difference: median %+.1f ns, 10 %% %+.1f, 90 %% %+.1f; allocations %zu\n",
-              1000 * bench::quantile(differences, 0.5), 1000 * bench::quantile(differences, 0.1),
-              1000 * bench::quantile(differences, 0.9), allocated);
+  const auto title = "host cost of a launch, " + std::to_string(parameters) + " arguments" +
+                     (overlap == Overlap::yes ? ", PDL" : "");
+  bench::add_pair(report, title, arms[0], arms[1]);
+  report.add(title + ": allocations", "", {static_cast<double>(allocated)});
 }
 
-void get_rows(Runtime& runtime) {
+void get_rows(bench::Report& report, Runtime& runtime) {
   const auto id = must(runtime.add(test::scale_spec(0)));
   static_cast<void>(must(runtime.get(id)));
-  const auto measure = [&](const char* title) {
-    std::vector<bench::Arm> arms = {{"an empty call, for the loop",
+  const auto measure = [&](const std::string& title) {
+    std::vector<bench::Arm> arms = {{"an empty loop",
                                      [&] {
                                        for (int i = 0; i < 1000; ++i)
                                          asm volatile("" ::"r"(i) : "memory");
@@ -140,8 +129,11 @@ void get_rows(Runtime& runtime) {
                                        for (int i = 0; i < 1000; ++i)
                                          if (!runtime.get(id)) fail("get");
                                      }}};
-    bench::run_rounds(arms, 10001, 1);
-    bench::print(std::string(title) + " (a row is 1000 calls: read us as ns)", arms);
+    // Of 1000 calls each, so the microseconds of a run are the nanoseconds of a call.
+    bench::run_rounds(arms, kGetRounds, 1);
+    for (const auto& arm : {arms[1], arms[2]})
+      report.add(title + ": " + arm.name, "ns", arm.microseconds,
+                 {arms[0].name, arms[0].microseconds});
   };
   measure("memory hit, nothing else going on");
   std::atomic<bool> stop{false};
@@ -156,21 +148,20 @@ void get_rows(Runtime& runtime) {
   measure("memory hit while another thread compiles");
   stop = true;
   compiler.join();
-  std::printf("  compiles during the rows: %d\n", compiled.load());
+  report.add("compiles during those rows", "", {static_cast<double>(compiled.load())});
 }
 
 }  // namespace
 
-int main() {
-  auto opened = test::CudaDriver::open();
-  if (!opened) fail("no GPU");
-  auto driver = *std::move(opened);
+int main(int argc, char** argv) {
+  bench::Report report("launch", argc, argv, 401);
+  auto driver = must(test::CudaDriver::open());
   const test::TemporaryDirectory directory;
   auto runtime = must(Runtime::open({.cache_directory = directory.path() / "cache"}));
-  if (auto status = runtime.add_source("scale.cu", test::kScaleSource); !status)
-    fail(status.error().message());
+  must(runtime.add_source("scale.cu", test::kScaleSource));
   for (const int parameters : {0, 6, 19, 32})
     for (const auto overlap : {Overlap::no, Overlap::yes})
-      launch_rows(runtime, driver, parameters, overlap);
-  get_rows(runtime);
+      launch_rows(report, runtime, driver, parameters, overlap);
+  get_rows(report, runtime);
+  return report.finish();
 }

@@ -1,10 +1,8 @@
 // One compile per key, however many threads and processes ask at once.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -15,17 +13,6 @@
 
 namespace kiln::test {
 namespace {
-
-// The workers find NVRTC as this process does.
-std::map<std::string, std::string> this_environment() {
-  std::map<std::string, std::string> variables;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const auto equals = text.find('=');
-    variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return variables;
-}
 
 struct Herd {
   int compiles = 0;

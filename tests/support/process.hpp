@@ -41,6 +41,17 @@ struct ProcessResult {
   std::string err{};
 };
 
+/// The environment of this process, so that a program finds NVRTC as this one does.
+inline std::map<std::string, std::string> this_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
 namespace detail {
 
 class Descriptor {
