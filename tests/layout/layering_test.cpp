@@ -82,7 +82,8 @@ std::vector<std::string> kernel_folders() {
 // The headers that are installed.
 bool is_public(const fs::path& relative) {
   return relative.string().rfind("cache/include/", 0) == 0 ||
-         relative.string().rfind("runtime/include/", 0) == 0;
+         relative.string().rfind("runtime/include/", 0) == 0 ||
+         relative.string().rfind("runtime/bench/include/", 0) == 0;
 }
 
 }  // namespace
