@@ -134,8 +134,8 @@ int run_command(int count, char** arguments) {
   kiln.require_subcommand(1);
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");
   cache->require_subcommand(1);
-  const std::vector<Verb> verbs = {add_prewarm(kiln), add_cache_ls(*cache), add_cache_show(*cache),
-                                   add_cache_verify(*cache)};
+  const std::vector<Verb> verbs = {add_prewarm(kiln), add_bench(kiln), add_cache_ls(*cache),
+                                   add_cache_show(*cache), add_cache_verify(*cache)};
 
   auto exit = run(kiln, verbs, count, arguments, output);
   if (const auto status = output.result_status(); !status) {

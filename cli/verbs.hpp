@@ -18,6 +18,7 @@ struct Verb {
 };
 
 Verb add_prewarm(CLI::App& kiln);
+Verb add_bench(CLI::App& kiln);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);

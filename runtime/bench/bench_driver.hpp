@@ -21,7 +21,6 @@ namespace kiln::bench {
 #endif
 #define KILN_BENCH_DRIVER_FUNCTIONS(KILN_FUNCTION)             \
   KILN_FUNCTION(cuDevicePrimaryCtxRetain, 7000)                \
-  KILN_FUNCTION(cuDevicePrimaryCtxRelease, 11000)              \
   KILN_FUNCTION(cuCtxSetCurrent, 4000)                         \
   KILN_FUNCTION(cuDeviceGetName, 2000)                         \
   KILN_FUNCTION(cuDeviceGetPCIBusId, 4010)                     \

@@ -61,7 +61,6 @@ Result<Device> Device::open(Runtime& runtime, int ordinal) {
   KILN_BENCH_CALL(driver, cuDevicePrimaryCtxRetain, &handle, device);
   auto context = std::make_shared<Context>();
   context->driver = driver;
-  context->device = device;
   KILN_BENCH_CALL(driver, cuCtxSetCurrent, handle);
   auto state = std::make_shared<State>();
   char text[256] = {};

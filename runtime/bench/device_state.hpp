@@ -10,11 +10,10 @@
 
 namespace kiln::bench {
 
-/// A primary context, current on the thread that opened it.
+/// A primary context, current on the thread that opened it. It is retained until the process ends:
+/// the kernels of a Runtime that outlives the Device are loaded in it.
 struct Context {
-  ~Context() { driver->cuDevicePrimaryCtxRelease(device); }
   std::shared_ptr<const BenchDriver> driver;
-  CUdevice device = 0;
 };
 
 struct Buffer::State {

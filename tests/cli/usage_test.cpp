@@ -18,8 +18,8 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::vector<std::string> arguments;
     std::string_view said;
   } faults[] = {
-      {{}, "a verb is missing; the verbs of kiln are cache, prewarm; see kiln --help"},
-      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm"},
+      {{}, "a verb is missing; the verbs of kiln are cache, prewarm, bench; see kiln --help"},
+      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, bench"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
       {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, verify"},
       {{"cache", "lst"}, "\"lst\" is unknown; the verbs of kiln cache are ls, show, verify"},
@@ -71,7 +71,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
 
 TEST_F(Usage, HelpOfEachVerbHasExamples) {
   const std::vector<std::vector<std::string>> verbs = {
-      {}, {"prewarm"}, {"cache", "ls"}, {"cache", "show"}, {"cache", "verify"}};
+      {}, {"prewarm"}, {"bench"}, {"cache", "ls"}, {"cache", "show"}, {"cache", "verify"}};
   for (auto arguments : verbs) {
     arguments.emplace_back("--help");
     const auto help = kiln(arguments);

@@ -187,7 +187,7 @@ TEST(Layering, EveryKernelFolderIsComplete) {
     const auto folder = kRoot / "kernel_src" / kernel;
     for (const auto* name :
          {"kernel.cu", "args.hpp", "key.hpp", "plan.hpp", "plan.cpp", "launch.hpp", "launch.cpp",
-          "reference.hpp", "reference.cpp", "NOTES.md"})
+          "reference.hpp", "reference.cpp", "bench.hpp", "bench.cpp", "NOTES.md"})
       EXPECT_TRUE(fs::exists(folder / name)) << kernel << " has no " << name;
     EXPECT_TRUE(fs::exists(kRoot / "tests/kernel_src" / (kernel + "_test.cpp")))
         << kernel << " has no test";
