@@ -56,6 +56,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 
+  if (api->cuDriverGetVersion(&api->loaded_version) != CUDA_SUCCESS) api->loaded_version = 0;
   switch (const auto result = api->cuInit(0)) {
     case CUDA_SUCCESS:
       break;
@@ -78,11 +79,6 @@ const char* DriverApi::name_of(CUresult result) const noexcept {
   const char* name = nullptr;
   if (cuGetErrorName != nullptr) cuGetErrorName(result, &name);
   return name;
-}
-
-int DriverApi::version() const noexcept {
-  int version = 0;
-  return cuDriverGetVersion(&version) == CUDA_SUCCESS ? version : 0;
 }
 
 int installed_driver_version() noexcept {

@@ -37,7 +37,12 @@ namespace kiln {
   KILN_FUNCTION(cuStreamIsCapturing, 10000)                        \
   KILN_FUNCTION(cuThreadExchangeStreamCaptureMode, 10010)          \
   KILN_FUNCTION(cuGraphExecKernelNodeSetParams, 12000)             \
-  KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)
+  KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)                      \
+  KILN_FUNCTION(cuTensorMapEncodeTiled, 12000)                     \
+  KILN_FUNCTION(cuTensorMapReplaceAddress, 12000)                  \
+  KILN_FUNCTION(cuMemAlloc, 3020)                                  \
+  KILN_FUNCTION(cuMemFree, 3020)                                   \
+  KILN_FUNCTION(cuStreamBatchMemOp, 11070)
 
 // Null where the driver is older than the version.
 #define KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION) \
@@ -49,6 +54,7 @@ struct DriverApi {
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
   KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
+  int loaded_version = 0;
 
   /// Opens the driver and calls cuInit; makes no context.
   /// Errors  no_device when there is no driver library (or only the toolkit's stub of it), when it
@@ -80,7 +86,9 @@ struct DriverApi {
     return cuStreamIsCapturing(CU_STREAM_LEGACY, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   /// The CUDA version that the driver supports, such as 13000; 0 when it will not say.
-  int version() const noexcept;
+  int version() const noexcept {
+    return loaded_version;
+  }
 };
 
 /// Lets this thread make calls that the driver forbids while any stream is being captured, such as

@@ -4,6 +4,7 @@
 
 #include "runtime/key_header.hpp"
 #include "runtime/source_scan.hpp"
+#include "runtime/tensor_map_header.hpp"
 
 namespace kiln {
 namespace {
@@ -65,9 +66,10 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
 
   auto header = make_key_header(spec.key);
   if (!header) return about(spec, header.error());
-  const ProgramFile generated[] = {
-      {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header))}};
-  auto closure = resolve_includes(sources, memo, spec.source, generated, roots, spec.unknown_inputs,
+  const ProgramFile provided[] = {
+      {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header))},
+      {std::string(kTensorMapHeaderName), std::make_shared<const std::string>(kTensorMapHeader)}};
+  auto closure = resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs,
                                   program.options.parts.with(expression.parts));
   if (!closure) return about(spec, closure.error());
   program.closure = *std::move(closure);

@@ -253,6 +253,17 @@ Result<DeviceInfo> Runtime::device(int ordinal) {
 LaunchPool& Runtime::launches() noexcept {
   return state_->launches;
 }
+
+Result<TensorMapBuilder> Runtime::tensor_map_builder() {
+  KILN_TRY(auto driver, state_->driver());
+  return TensorMapBuilder(std::move(driver));
+}
+
+Result<TensorMapArray> Runtime::tensor_map_array(std::size_t count) {
+  KILN_TRY(auto driver, state_->driver());
+  return TensorMapArray::allocate(std::move(driver), count, state_->options.log);
+}
+
 RuntimeCounters Runtime::counters() const noexcept {
   return state_->counters.snapshot();
 }

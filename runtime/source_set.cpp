@@ -25,7 +25,8 @@ bool is_forbidden(char c) {
 
 Status check_include_name(std::string_view name) {
   if (name.empty()) return bad_name(name, "it is empty");
-  if (name == kKeyHeaderName) return bad_name(name, "this header is generated for each program");
+  if (name == kKeyHeaderName || name == kTensorMapHeaderName)
+    return bad_name(name, "Kiln provides this header to each program");
   for (const char c : name)
     if (is_forbidden(c))
       return bad_name(name, "it has a control character, backslash, quote or angle bracket");

@@ -19,6 +19,8 @@ namespace kiln {
 
 /// Include name of the header with the key's constants, generated for each program.
 inline constexpr std::string_view kKeyHeaderName = "jit/key.cuh";
+/// Include name of the header with kiln::TensorMap, the same for every program.
+inline constexpr std::string_view kTensorMapHeaderName = "jit/tensor_map.cuh";
 
 /// A text without byte-order mark, and what it may include.
 struct Source {
@@ -50,8 +52,8 @@ class SourceSet {
 };
 
 /// Whether `name` can be an include name: relative, '/'-separated, without empty, "." or ".."
-/// parts, control characters, backslashes, quotes and angle brackets; and not the generated
-/// header's. Errors  invalid_argument, saying what is wrong.
+/// parts, control characters, backslashes, quotes and angle brackets; and not one of
+/// the two that Kiln provides. Errors  invalid_argument, saying what is wrong.
 Status check_include_name(std::string_view name);
 
 /// `text` ready for NVRTC, with its scan.

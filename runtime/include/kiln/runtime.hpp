@@ -7,6 +7,7 @@
 // and loaded per device. No driver is needed until get().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,6 +22,7 @@
 #include "kiln/kernel_spec.hpp"
 #include "kiln/launch.hpp"
 #include "kiln/options.hpp"
+#include "kiln/tensor_map.hpp"
 #include "kiln/warmup.hpp"
 
 namespace kiln {
@@ -105,6 +107,14 @@ class Runtime {
   Result<DeviceInfo> device(int ordinal = 0);
 
   LaunchPool& launches() noexcept;
+
+  /// Errors  no_device when there is no driver; after a fork.
+  Result<TensorMapBuilder> tensor_map_builder();
+  /// `count` maps in the memory of the current context's device, not yet written.
+  /// Errors  invalid_argument for none; no_device; driver_failed when memory is short. Not during
+  ///         a capture, which an allocation would spoil.
+  Result<TensorMapArray> tensor_map_array(std::size_t count);
+
   RuntimeCounters counters() const noexcept;
   const RuntimeOptions& options() const noexcept;
 

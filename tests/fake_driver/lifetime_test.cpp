@@ -1,0 +1,218 @@
+// Who keeps what alive, several contexts and devices, and what a fork or an exit leaves.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "fixture.hpp"
+
+namespace kiln::test {
+namespace {
+
+using fake_driver::Object;
+
+class Lifetime : public FakeDriverFixture {};
+
+// The exit code of a child process that does `work`.
+int in_child(const std::function<int()>& work) {
+  const auto child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(Lifetime, AKernelOutlivesItsRuntimeAndUnloadsOnce) {
+  Kernel kernel;
+  {
+    auto runtime = runtime_with({kWaitSource});
+    kernel = get(runtime);
+  }
+  EXPECT_EQ(driver_.calls("cuLibraryUnload"), 0u);
+  EXPECT_EQ(driver_.live(Object::library), 1u);
+  auto copy = kernel;
+  kernel = {};
+  EXPECT_EQ(driver_.calls("cuLibraryUnload"), 0u);
+  copy = {};
+  EXPECT_EQ(driver_.calls("cuLibraryUnload"), 1u);
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+TEST_F(Lifetime, ADescriptorOutlivesRuntimeAndKernelAndStillLaunches) {
+  LaunchDescriptor launch;
+  {
+    auto runtime = runtime_with({kWaitSource});
+    auto prepared = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{64});
+    ASSERT_TRUE(prepared);
+    launch = *std::move(prepared);
+  }
+  ASSERT_TRUE(launch.launch(nullptr));
+  EXPECT_EQ(driver_.launches().at(0).argument<CUdeviceptr>(0), 64u);
+  EXPECT_EQ(driver_.calls("cuLibraryUnload"), 0u);
+  launch = {};
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+TEST_F(Lifetime, ARuntimeUnloadsAllThatItLoaded) {
+  {
+    auto runtime = runtime_with({kWaitSource, kSharedSource, kLayoutSource});
+    ASSERT_TRUE(runtime.warmup());
+    EXPECT_EQ(driver_.live(Object::library), 3u);
+  }
+  EXPECT_EQ(driver_.calls("cuLibraryUnload"), 3u);
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+TEST_F(Lifetime, AFailedUnloadIsLoggedAndNothingElse) {
+  {
+    auto runtime = runtime_with({kWaitSource});
+    (void)get(runtime);
+    driver_.fail("cuLibraryUnload", CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
+  EXPECT_EQ(warnings_with("CUDA_ERROR_ILLEGAL_ADDRESS"), 1u);
+}
+
+TEST_F(Lifetime, OneModuleServesTwoContextsOfADevice) {
+  auto runtime = runtime_with({kWaitSource});
+  std::vector<CUcontext> contexts;
+  for (int i = 0; i < 2; ++i) {
+    const auto context = cuda_->second_context();
+    auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+    ASSERT_TRUE(launch && launch->launch(nullptr));
+    contexts.push_back(driver_.launches().back().context);
+  }
+  EXPECT_NE(contexts[0], contexts[1]);
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+}
+
+TEST_F(Lifetime, TwoDevicesOfOneArchitectureShareAModule) {
+  driver_.set_device_count(2);
+  auto runtime = runtime_with({kSharedSource});
+  ASSERT_TRUE(runtime.warmup());
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+  CUcontext context = nullptr;
+  ASSERT_EQ(
+      driver_.symbol<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 1),
+      CUDA_SUCCESS);
+  std::thread([&] {
+    driver_.symbol<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent")(context);
+    const auto kernel = get(runtime);
+    EXPECT_EQ(kernel.device(), 1);
+    auto launch = runtime.launches().prepare(
+        kernel, {.block_threads = {256}, .shared_bytes = 200 << 10}, CUdeviceptr{0});
+    ASSERT_TRUE(launch) << message_of(launch);
+    EXPECT_TRUE(launch->launch(nullptr));
+  }).join();
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 2u);
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  EXPECT_EQ(driver_.launches()[0].device, 1);
+  EXPECT_FALSE(driver_.launches()[0].loaded_module);
+}
+
+TEST_F(Lifetime, TwoArchitecturesLoadAModuleEach) {
+  driver_.set_device_count(2);
+  driver_.set_compute_capability(1, 8, 0);
+  auto runtime = runtime_with({kSharedSource});
+  EXPECT_EQ(get(runtime).facts().architecture, "sm_90a");
+  const auto other = runtime.get({0}, 1);
+  ASSERT_TRUE(other) << message_of(other);
+  EXPECT_EQ(other->facts().architecture, "sm_80");
+  EXPECT_EQ(driver_.live(Object::library), 2u);
+}
+
+TEST_F(Lifetime, AThreadWithoutAContextIsToldSo) {
+  auto runtime = runtime_with({kWaitSource});
+  std::thread([&] {
+    const auto kernel = runtime.get({0});
+    ASSERT_FALSE(kernel);
+    EXPECT_EQ(kernel.error().code(), ErrorCode::no_device);
+  }).join();
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 0u);
+}
+
+TEST_F(Lifetime, AForkedChildIsToldSoAndNeverCallsTheDriver) {
+  std::optional<Runtime> runtime(runtime_with({kWaitSource}));
+  auto kernel = get(*runtime);
+  auto launch = runtime->launches().prepare(kernel, {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch);
+  EXPECT_EQ(in_child([&] {
+              driver_.forget();
+              int wrong = 0;
+              if (launch->launch(nullptr).code() != ErrorCode::no_device) wrong |= 1;
+              const auto again = runtime->get({0});
+              if (again || again.error().code() != ErrorCode::no_device) wrong |= 2;
+              const auto fresh = open().device(0);
+              if (fresh || fresh.error().code() != ErrorCode::no_device) wrong |= 4;
+              *launch = {};
+              kernel = {};
+              runtime.reset();
+              if (driver_.calls("cuLibraryUnload") != 0) wrong |= 8;
+              if (driver_.calls("cuLaunchKernelEx") != 0) wrong |= 16;
+              return wrong;
+            }),
+            0);
+  EXPECT_TRUE(launch->launch(nullptr)) << "the parent goes on";
+}
+
+// The driver goes at exit, before what was there earlier than it. Without a context, since the
+// parent must not have started the driver either.
+class Exit : public RuntimeFixture {
+ protected:
+  inline static Kernel last_kernel;
+  inline static const FakeDriver* last_driver = nullptr;
+  inline static std::vector<std::string>* last_warnings = nullptr;
+  FakeDriver driver_;
+};
+
+TEST_F(Exit, AKernelThatGoesAfterTheDriverIsSilent) {
+  const auto code = in_child([&]() -> int {
+    std::atexit([] {  // runs after the driver's own, being registered before
+      last_kernel = {};
+      const auto late = last_driver->calls_after_exit();
+      const auto quiet = last_warnings->empty();
+      // The unload, between two changes of the thread's capture mode.
+      ::_exit(quiet && late == 3 && last_driver->calls("cuLibraryUnload") == 1 ? 0 : 1);
+    });
+    auto cuda = CudaDriver::open();
+    if (!cuda) return 2;
+    {
+      auto runtime = open();
+      if (!runtime.add_source("wait.cu", kWaitSource)) return 3;
+      const auto id = runtime.add(plain_spec("wait.cu"));
+      if (!id) return 4;
+      const auto kernel = runtime.get(*id);
+      if (!kernel) return 5;
+      last_kernel = *kernel;
+    }
+    if (driver_.calls("cuLibraryUnload") != 0) return 7;  // the last owner is the kernel
+    last_driver = &driver_;
+    last_warnings = &warnings_;
+    std::exit(6);
+  });
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(Exit, WhatWentBeforeLeavesNoCallForLater) {
+  const auto code = in_child([&]() -> int {
+    std::atexit([] { ::_exit(static_cast<int>(last_driver->calls_after_exit())); });
+    last_driver = &driver_;
+    {
+      auto cuda = CudaDriver::open();
+      if (!cuda) return 102;
+      auto runtime = open();
+      if (!runtime.add_source("wait.cu", kWaitSource)) return 103;
+      const auto id = runtime.add(plain_spec("wait.cu"));
+      if (!id || !runtime.get(*id)) return 104;
+    }
+    if (driver_.calls("cuLibraryUnload") != 1) return 105;
+    std::exit(106);
+  });
+  EXPECT_EQ(code, 0);
+}
+
+}  // namespace
+}  // namespace kiln::test

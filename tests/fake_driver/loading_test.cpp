@@ -1,0 +1,211 @@
+// The way from a registered kernel to a loaded one, and everything that can fail on it.
+#include "fixture.hpp"
+#include "runtime/driver_api.hpp"
+
+namespace kiln::test {
+namespace {
+
+using fake_driver::Object;
+
+class Loading : public FakeDriverFixture {};
+
+// Without a context: the driver is opened by the Runtime alone.
+class OpeningTheDriver : public RuntimeFixture {
+ protected:
+  std::string failure(ErrorCode code) {
+    auto runtime = open();
+    const auto device = runtime.device(0);
+    EXPECT_FALSE(device);
+    EXPECT_EQ(device ? ErrorCode::none : device.error().code(), code) << message_of(device);
+    return message_of(device);
+  }
+  static bool says(const std::string& message, std::string_view text) {
+    return message.find(text) != std::string::npos;
+  }
+  FakeDriver driver_;
+};
+
+TEST_F(OpeningTheDriver, DevicesAreWhatTheDriverSays) {
+  driver_.set_device_count(2);
+  driver_.set_compute_capability(1, 8, 6);
+  driver_.set_device_attribute(1, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 84);
+  driver_.set_device_attribute(1, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 101376);
+  const auto devices = open().devices();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].architecture, "sm_90a");
+  EXPECT_EQ(devices[0].sm_count, 132u);
+  EXPECT_EQ(devices[0].shared_bytes_per_block, 232448u);
+  EXPECT_EQ(devices[1].architecture, "sm_86");
+  EXPECT_EQ(devices[1].sm_count, 84u);
+  EXPECT_EQ(devices[1].shared_bytes_per_block, 101376u);
+  EXPECT_EQ(devices[1].ordinal, 1);
+}
+
+TEST_F(OpeningTheDriver, AMissingFunctionIsNamed) {
+#define KILN_FUNCTION(name, version) #name,
+  for (const char* function : {KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)}) {
+#undef KILN_FUNCTION
+    const FakeDriver driver;
+    const_cast<FakeDriver&>(driver).hide(function);
+    EXPECT_TRUE(says(failure(ErrorCode::no_device), "lacks " + std::string(function))) << function;
+    EXPECT_EQ(driver.calls("cuInit"), 0u) << function;
+  }
+}
+
+TEST_F(OpeningTheDriver, ADriverOlderThanCuda12IsRefused) {
+  driver_.set_driver_version(11080);
+  EXPECT_EQ(installed_driver_version(), 11080);
+  EXPECT_TRUE(says(failure(ErrorCode::no_device), "older than CUDA 12"));
+  EXPECT_EQ(driver_.calls("cuInit"), 0u);
+}
+
+TEST_F(OpeningTheDriver, TheOldestDriverThatIsNeededIsEnough) {
+  driver_.set_driver_version(12000);
+  EXPECT_TRUE(open().device(0));
+}
+
+TEST_F(OpeningTheDriver, WithoutADeviceItSaysWhatToCheck) {
+  driver_.set_device_count(0);
+  EXPECT_TRUE(says(failure(ErrorCode::no_device), "sees no device"));
+  EXPECT_TRUE(open().devices().empty());
+}
+
+TEST_F(OpeningTheDriver, TheStubIsNamed) {
+  driver_.fail("cuGetProcAddress", CUDA_ERROR_STUB_LIBRARY);
+  EXPECT_TRUE(says(failure(ErrorCode::no_device), "stub"));
+}
+
+TEST_F(OpeningTheDriver, AFailedStartIsTriedAgain) {
+  driver_.fail("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 1);
+  auto runtime = open();
+  const auto first = runtime.device(0);
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().code(), ErrorCode::driver_failed);
+  EXPECT_EQ(first.error().driver_result(), CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+  EXPECT_TRUE(says(message_of(first), "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"));
+  EXPECT_TRUE(runtime.device(0));
+  EXPECT_EQ(driver_.calls("cuInit"), 2u);
+}
+
+TEST_F(Loading, AWarmupLoadsEverythingOnceAndGetIsARead) {
+  auto runtime = runtime_with({kLayoutSource, kSharedSource, kWaitSource});
+  const auto report = runtime.warmup();
+  ASSERT_TRUE(report) << message_of(report);
+  EXPECT_EQ(report->failed, 0u);
+  EXPECT_EQ(report->kernels.front().architecture, "sm_90a");
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 3u);
+  EXPECT_EQ(driver_.live(Object::library), 3u);
+  driver_.forget();
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_TRUE(runtime.get({i}));
+  for (const char* function : {"cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelSetAttribute",
+                               "cuKernelGetAttribute", "cuDeviceGetAttribute", "cuInit"})
+    EXPECT_EQ(driver_.calls(function), 0u) << function;
+  EXPECT_EQ(driver_.calls("cuCtxGetCurrent"), 3u);
+}
+
+TEST_F(Loading, TheDynamicSharedLimitIsRaisedOnceToAllThatIsLeft) {
+  auto runtime = runtime_with({kSharedSource});
+  const auto kernel = get(runtime);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+  int limit = 0;
+  ASSERT_EQ(driver_.symbol<decltype(cuKernelGetAttribute)>("cuKernelGetAttribute")(
+                &limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.handle(), 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(limit, 232448 - 1024);
+  auto launch = runtime.launches().prepare(kernel, {.block_threads = {256}, .shared_bytes = 231424},
+                                           CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(launch->launch(nullptr));
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+  EXPECT_EQ(driver_.launches().size(), 100u);
+}
+
+TEST_F(Loading, TheCodeIsInTheContextBeforeTheFirstLaunch) {
+  auto runtime = runtime_with({kWaitSource});
+  const auto kernel = get(runtime);
+  auto launch = runtime.launches().prepare(kernel, {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch && launch->launch(nullptr));
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  EXPECT_FALSE(driver_.launches()[0].loaded_module);
+}
+
+TEST_F(Loading, EveryFailingCallIsReportedWithItsResultAndLeavesNothing) {
+  // Compiled before, so that each round is short.
+  { (void)get(*std::make_unique<Runtime>(runtime_with({kSharedSource}))); }
+  for (const char* function :
+       {"cuLibraryLoadData", "cuLibraryGetKernel", "cuDeviceGetCount", "cuDeviceGet",
+        "cuDeviceGetAttribute", "cuKernelGetAttribute", "cuKernelSetAttribute",
+        "cuKernelGetFunction", "cuCtxGetCurrent", "cuCtxGetDevice"}) {
+    {
+      auto runtime = runtime_with({kSharedSource});
+      ASSERT_TRUE(runtime.device(0));
+      driver_.fail(function, CUDA_ERROR_OUT_OF_MEMORY);
+      const auto kernel = runtime.get({0});
+      ASSERT_FALSE(kernel) << function;
+      EXPECT_EQ(kernel.error().code(), ErrorCode::driver_failed) << function;
+      // The library's own two say what was wrong with which cubin instead.
+      const bool own = std::string_view(function).starts_with("cuLibrary");
+      if (!own) {
+        EXPECT_EQ(kernel.error().driver_result(), CUDA_ERROR_OUT_OF_MEMORY) << function;
+        EXPECT_NE(message_of(kernel).find(function), std::string::npos) << message_of(kernel);
+      }
+      driver_.succeed(function);
+      EXPECT_TRUE(runtime.get({0})) << function << ": a failure is tried again";
+    }
+    EXPECT_EQ(driver_.live(Object::library), 0u) << function;
+  }
+}
+
+TEST_F(Loading, WhatTheDriverRefusesIsUnsupportedWithBothVersions) {
+  for (const auto result : {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_NO_BINARY_FOR_GPU,
+                            CUDA_ERROR_UNSUPPORTED_PTX_VERSION}) {
+    driver_.fail("cuLibraryLoadData", result);
+    driver_.set_driver_version(12080);
+    auto runtime = runtime_with({kWaitSource});
+    const auto kernel = runtime.get({0});
+    ASSERT_FALSE(kernel);
+    EXPECT_EQ(kernel.error().code(), ErrorCode::unsupported);
+    EXPECT_NE(message_of(kernel).find("the driver supports CUDA 12.8"), std::string::npos)
+        << message_of(kernel);
+    driver_.succeed("cuLibraryLoadData");
+  }
+}
+
+TEST_F(Loading, AFailureInAWarmupIsThatKernelsAlone) {
+  auto runtime = runtime_with({kLayoutSource, kSharedSource, kWaitSource});
+  driver_.fail("cuLibraryLoadData", CUDA_ERROR_OUT_OF_MEMORY, 2);
+  const auto report = runtime.warmup();
+  ASSERT_TRUE(report) << message_of(report);
+  EXPECT_EQ(report->failed, 1u);
+  EXPECT_TRUE(report->kernels[0].status);
+  EXPECT_NE(message_of(report->kernels[1].status).find("CUDA_ERROR_OUT_OF_MEMORY"),
+            std::string::npos);
+  EXPECT_TRUE(report->kernels[2].status);
+}
+
+TEST_F(Loading, AGetInsideACaptureIsRefusedAndTheCaptureGoesOn) {
+  auto runtime = runtime_with({kWaitSource});
+  ASSERT_TRUE(runtime.artifact({0}, "sm_90a"));  // only the loading is left
+  const auto stream = cuda_->stream();
+  const auto begin = driver_.symbol<decltype(cuStreamBeginCapture)>("cuStreamBeginCapture_v2");
+  const auto end = driver_.symbol<decltype(cuStreamEndCapture)>("cuStreamEndCapture");
+  CUgraph graph = nullptr;
+  ASSERT_EQ(begin(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const auto cold = runtime.get({0});
+  ASSERT_FALSE(cold);
+  EXPECT_EQ(cold.error().code(), ErrorCode::capture_active);
+  EXPECT_NE(message_of(cold).find("kernel plain"), std::string::npos);
+  EXPECT_NE(message_of(cold).find("warmup"), std::string::npos);
+  EXPECT_EQ(end(stream.handle(), &graph), CUDA_SUCCESS);
+
+  ASSERT_TRUE(runtime.warmup());
+  ASSERT_EQ(begin(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch && launch->launch(stream.handle()));
+  EXPECT_EQ(end(stream.handle(), &graph), CUDA_SUCCESS);
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  EXPECT_EQ(driver_.launches()[0].origin, fake_driver::Origin::captured);
+}
+
+}  // namespace
+}  // namespace kiln::test
