@@ -147,10 +147,15 @@ int run_command(int count, char** arguments) {
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");
   cache->require_subcommand(1);
   std::vector<Choices> choices;
-  const std::vector<Verb> verbs = {add_prewarm(kiln),         add_compile(kiln),
-                                   add_doctor(kiln),          add_completion(kiln, choices),
-                                   add_cache_ls(*cache),      add_cache_show(*cache),
-                                   add_cache_extract(*cache), add_cache_verify(*cache)};
+  const std::vector<Verb> verbs = {add_prewarm(kiln),
+                                   add_compile(kiln),
+                                   add_bench(kiln),
+                                   add_doctor(kiln),
+                                   add_completion(kiln, choices),
+                                   add_cache_ls(*cache),
+                                   add_cache_show(*cache),
+                                   add_cache_extract(*cache),
+                                   add_cache_verify(*cache)};
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 

@@ -27,6 +27,7 @@ Verb add_doctor(CLI::App& kiln);
 /// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
 Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);
 Verb add_cache_extract(CLI::App& cache);
+Verb add_bench(CLI::App& kiln);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "kiln/cache/api.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -49,7 +50,8 @@ namespace kiln {
   KILN_FUNCTION(cuStreamGetCaptureInfo, 12030)        \
   KILN_FUNCTION(cuKernelGetParamInfo, 12040)
 
-struct DriverApi {
+// Exported for kiln::bench, which is a library of its own.
+struct KILN_API DriverApi {
 #define KILN_FUNCTION(name, version) decltype(&::name) name = nullptr;
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
   KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)

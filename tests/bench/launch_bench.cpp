@@ -1,15 +1,18 @@
 // What a launch through a descriptor costs on the host beside a raw cuLaunchKernelEx with the same
-// configuration, and what a warm Runtime::get costs, alone and while another thread compiles.
+// configuration, over numbers of arguments and launch attributes, and what a warm Runtime::get
+// costs, alone and while another thread compiles. launch_rivals.sh sets other libraries beside it.
 // Needs a GPU. Pin it to one processor: taskset -c 2 kiln_launch_bench
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
 #include <thread>
 
 #include "bench/rounds.hpp"
+#include "kiln/bench.hpp"
 #include "kiln/runtime.hpp"
 #include "support/cuda_driver.hpp"
 #include "support/kernels.hpp"
@@ -38,25 +41,84 @@ using namespace kiln;
 using bench::fail;
 using bench::must;
 
-constexpr int kLaunches = 200;
+constexpr unsigned kLaunches = 200;
 constexpr int kGetRounds = 10001;
 
 // An empty kernel with alternating pointers and integers as parameters.
-std::string empty_source(int parameters, bool waits) {
+std::string empty_source(int parameters) {
   std::string list;
   for (int i = 0; i < parameters; ++i)
     list +=
         (i > 0 ? ", " : "") + std::string(i % 2 == 0 ? "void*" : "int") + " p" + std::to_string(i);
-  return "extern \"C\" __global__ void entry(" + list + ") {" +
-         (waits ? "asm volatile(\"griddepcontrol.wait;\");" : "") + "}";
+  return "extern \"C\" __global__ void entry(" + list +
+         ") { asm volatile(\"griddepcontrol.wait;\"); }";
+}
+
+struct Attributes {
+  const char* name;
+  Overlap overlap;
+  unsigned cluster;
+};
+constexpr Attributes kAttributes[] = {{"plain", Overlap::no, 1},
+                                      {"PDL", Overlap::yes, 1},
+                                      {"cluster", Overlap::no, 2},
+                                      {"PDL and cluster", Overlap::yes, 2}};
+
+/// The launch as a program without Kiln makes it: everything ready, one driver call.
+class RawLaunch {
+ public:
+  RawLaunch(const Kernel& kernel, const Attributes& attributes, CUstream stream, void** arguments)
+      : launch_(reinterpret_cast<decltype(&::cuLaunchKernelEx)>(
+            ::dlsym(::dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchKernelEx"))),
+        function_(reinterpret_cast<CUfunction>(kernel.handle())),
+        arguments_(arguments) {
+    config_.gridDimX = 2;
+    config_.gridDimY = config_.gridDimZ = 1;
+    config_.blockDimX = 32;
+    config_.blockDimY = config_.blockDimZ = 1;
+    config_.hStream = stream;
+    config_.attrs = list_;
+    if (attributes.overlap == Overlap::yes) {
+      auto& attribute = list_[config_.numAttrs++];
+      attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attribute.value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (attributes.cluster > 1) {
+      auto& attribute = list_[config_.numAttrs++];
+      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attribute.value.clusterDim.x = attributes.cluster;
+      attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    }
+  }
+  RawLaunch(const RawLaunch&) = delete;
+  RawLaunch& operator=(const RawLaunch&) = delete;
+
+  Status run(unsigned calls) const {
+    for (unsigned i = 0; i < calls; ++i)
+      if (const auto result = launch_(&config_, function_, arguments_, nullptr);
+          result != CUDA_SUCCESS)
+        return Error::from_driver("cuLaunchKernelEx", static_cast<int>(result), nullptr);
+    return {};
+  }
+
+ private:
+  decltype(&::cuLaunchKernelEx) launch_;
+  CUfunction function_;
+  void** arguments_;
+  CUlaunchAttribute list_[2] = {};
+  CUlaunchConfig config_{};
+};
+
+/// Rounds of the report as the harness takes them: a multiple of 4 from 8 on.
+unsigned rounds_of(const bench::Report& report) {
+  return std::max(8u, (static_cast<unsigned>(report.rounds()) + 3) / 4 * 4);
 }
 
 void launch_rows(bench::Report& report, Runtime& runtime, test::CudaDriver& driver, int parameters,
-                 Overlap overlap) {
+                 const Attributes& attributes) {
   const auto name = "empty" + std::to_string(parameters) + ".cu";
-  must(runtime.add_source(name, empty_source(parameters, true)));
-  const auto id = must(runtime.add({.name = name, .source = name}));
-  const auto kernel = must(runtime.get(id));
+  must(runtime.add_source(name, empty_source(parameters)));
+  const auto kernel = must(runtime.get(must(runtime.add({.name = name, .source = name}))));
   std::vector<std::uint64_t> values(static_cast<std::size_t>(parameters), 0);
   std::vector<Argument> arguments;
   std::vector<void*> table;
@@ -65,49 +127,57 @@ void launch_rows(bench::Report& report, Runtime& runtime, test::CudaDriver& driv
     arguments.push_back({&value, i % 2 == 0 ? 8u : 4u});
     table.push_back(&value);
   }
-  auto descriptor =
-      must(runtime.launches().prepare(kernel, {.block_threads = {32}, .overlap_previous = overlap},
-                                      std::span<const Argument>(arguments)));
+  auto descriptor = must(runtime.launches().prepare(kernel,
+                                                    {.grid_blocks = {2},
+                                                     .block_threads = {32},
+                                                     .cluster_blocks = {attributes.cluster},
+                                                     .overlap_previous = attributes.overlap},
+                                                    std::span<const Argument>(arguments)));
+  const auto stream = driver.stream();
+  const RawLaunch raw(kernel, attributes, stream.handle(), table.data());
 
-  const auto raw = reinterpret_cast<decltype(&::cuLaunchKernelEx)>(
-      ::dlsym(::dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchKernelEx"));
-  auto stream = driver.stream();
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = 32;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = stream.handle();
-  config.attrs = &attribute;
-  config.numAttrs = overlap == Overlap::yes ? 1 : 0;
-  const auto function = reinterpret_cast<CUfunction>(kernel.handle());
-
-  std::vector<bench::Arm> arms = {
-      {"raw cuLaunchKernelEx",
-       [&] {
-         for (int i = 0; i < kLaunches; ++i)
-           if (raw(&config, function, table.data(), nullptr) != CUDA_SUCCESS) fail("raw launch");
-       }},
-      {"Kiln descriptor", [&] {
-         for (int i = 0; i < kLaunches; ++i)
-           if (!descriptor.launch(stream.handle())) fail("descriptor launch");
-       }}};
-  // Time only the enqueueing: the queue is drained between rounds.
   std::size_t allocated = 0;
-  for (int round = -20; round < report.rounds(); ++round)
-    for (int turn = 0; turn < 2; ++turn) {
-      const auto which = static_cast<std::size_t>(round % 2 == 0 ? turn : 1 - turn);
-      stream.synchronize();
-      const auto before = allocations.load();
-      const double time = bench::time_of(arms[which].run) / kLaunches;
-      if (which == 1) allocated += allocations.load() - before;
-      if (round >= 0) arms[which].microseconds.push_back(time);
-    }
-  const auto title = "host cost of a launch, " + std::to_string(parameters) + " arguments" +
-                     (overlap == Overlap::yes ? ", PDL" : "");
-  bench::add_pair(report, title, arms[0], arms[1]);
+  const bench::HostArm baseline{.name = "raw cuLaunchKernelEx",
+                                .run = [&](unsigned calls) { return raw.run(calls); }};
+  const bench::HostArm candidate{.name = "Kiln descriptor", .run = [&](unsigned calls) -> Status {
+                                   const auto before = allocations.load();
+                                   for (unsigned i = 0; i < calls; ++i)
+                                     if (auto status = descriptor.launch(stream.handle()); !status)
+                                       return status;
+                                   allocated += allocations.load() - before;
+                                   return {};
+                                 }};
+  // Time only the enqueueing: the queue is drained between samples.
+  const auto comparison = must(bench::compare_host(
+      baseline, candidate,
+      {.calls = kLaunches,
+       .settle =
+           [&] {
+             stream.synchronize();
+             return Status{};
+           }},
+      {.claim = bench::Claim::same, .rounds = rounds_of(report), .warmup_rounds = 20}));
+
+  const auto& last = comparison.last();
+  const auto title =
+      "host cost of a launch, " + std::to_string(parameters) + " arguments, " + attributes.name;
+  const auto nanoseconds = [](std::vector<double> microseconds) {
+    for (auto& value : microseconds) value *= 1000;
+    return microseconds;
+  };
+  const auto& samples = last.samples;
+  const auto minus = [&](const std::vector<double>& from, const std::vector<double>& what) {
+    std::vector<double> result;
+    for (std::size_t i = 0; i < from.size(); ++i) result.push_back(1000 * (from[i] - what[i]));
+    return result;
+  };
+  report.add(title + ": " + comparison.candidate, "ns", nanoseconds(samples.candidate),
+             {comparison.baseline, nanoseconds(samples.baseline)});
+  report.add(title + ": paired difference", "ns", minus(samples.candidate, samples.baseline));
+  report.add(title + ": paired difference of raw to raw", "ns",
+             minus(samples.aa_second, samples.aa_first));
+  report.add(title + ": gates that refuse it", "", {static_cast<double>(last.faults.size())});
+  for (const auto& fault : last.faults) std::fprintf(stderr, "    refused: %s\n", fault.c_str());
   report.add(title + ": allocations", "", {static_cast<double>(allocated)});
 }
 
@@ -154,14 +224,14 @@ void get_rows(bench::Report& report, Runtime& runtime) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bench::Report report("launch", argc, argv, 401);
+  bench::Report report("launch", argc, argv, 400);
   auto driver = must(test::CudaDriver::open());
   const test::TemporaryDirectory directory;
   auto runtime = must(Runtime::open({.cache_directory = directory.path() / "cache"}));
   must(runtime.add_source("scale.cu", test::kScaleSource));
   for (const int parameters : {0, 6, 19, 32})
-    for (const auto overlap : {Overlap::no, Overlap::yes})
-      launch_rows(report, runtime, driver, parameters, overlap);
+    for (const auto& attributes : kAttributes)
+      launch_rows(report, runtime, driver, parameters, attributes);
   get_rows(report, runtime);
   return report.finish();
 }

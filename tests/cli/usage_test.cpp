@@ -19,9 +19,10 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::string_view said;
   } faults[] = {
       {{},
-       "a verb is missing; the verbs of kiln are cache, prewarm, compile, doctor, completion; see "
+       "a verb is missing; the verbs of kiln are cache, prewarm, compile, bench, doctor, "
+       "completion; see "
        "kiln --help"},
-      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, compile"},
+      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, compile, bench"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
       {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, extract, verify"},
       {{"cache", "lst"},
@@ -82,6 +83,7 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
   const std::vector<std::vector<std::string>> verbs = {{},
                                                        {"prewarm"},
                                                        {"compile"},
+                                                       {"bench"},
                                                        {"doctor"},
                                                        {"completion"},
                                                        {"cache", "ls"},

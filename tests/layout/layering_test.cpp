@@ -87,7 +87,8 @@ bool is_embedded_table(const std::string& name) {
 // The headers that are installed.
 bool is_public(const fs::path& relative) {
   return relative.string().rfind("cache/include/", 0) == 0 ||
-         relative.string().rfind("runtime/include/", 0) == 0;
+         relative.string().rfind("runtime/include/", 0) == 0 ||
+         relative.string().rfind("runtime/bench/include/", 0) == 0;
 }
 
 }  // namespace
@@ -202,7 +203,7 @@ TEST(Layering, EveryKernelFolderIsComplete) {
     const auto folder = kRoot / "kernel_src" / kernel;
     for (const auto* name :
          {"kernel.cu", "args.hpp", "key.hpp", "plan.hpp", "plan.cpp", "launch.hpp", "launch.cpp",
-          "reference.hpp", "reference.cpp", "NOTES.md"})
+          "reference.hpp", "reference.cpp", "bench.hpp", "bench.cpp", "NOTES.md"})
       EXPECT_TRUE(fs::exists(folder / name)) << kernel << " has no " << name;
     EXPECT_TRUE(fs::exists(kRoot / "tests/kernel_src" / (kernel + "_test.cpp")))
         << kernel << " has no test";

@@ -145,6 +145,15 @@ CUresult cuDeviceGetName(char* name, int bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetPCIBusId(char* id, int bytes, CUdevice device) {
+  FAKE_DRIVER_ENTER(cuDeviceGetPCIBusId);
+  if (id == nullptr || bytes <= 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(state().mutex);
+  if (find_device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  std::snprintf(id, static_cast<std::size_t>(bytes), "0000:%02x:00.0", device + 1);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   FAKE_DRIVER_ENTER(cuDeviceGetUuid);
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -19,6 +19,7 @@
   FUNCTION(cuDeviceGetCount, 2000) \
   FUNCTION(cuDeviceGetAttribute, 2000) \
   FUNCTION(cuDeviceGetName, 2000) \
+  FUNCTION(cuDeviceGetPCIBusId, 4010) \
   FUNCTION(cuDeviceGetUuid, 11040) \
   FUNCTION(cuDeviceTotalMem, 3020) \
   FUNCTION(cuDevicePrimaryCtxRetain, 7000) \
@@ -68,6 +69,7 @@
   FUNCTION(cuEventCreate, 2000) \
   FUNCTION(cuEventDestroy, 4000) \
   FUNCTION(cuEventRecord, 2000) \
+  FUNCTION(cuEventRecordWithFlags, 11010) \
   FUNCTION(cuEventSynchronize, 2000) \
   FUNCTION(cuEventQuery, 2000) \
   FUNCTION(cuEventElapsedTime, 12080) \

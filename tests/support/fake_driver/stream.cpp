@@ -164,6 +164,26 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
+  if (flags != CU_EVENT_RECORD_EXTERNAL) return cuEventRecord(event, handle);
+  FAKE_DRIVER_ENTER(cuEventRecordWithFlags);
+  const std::lock_guard lock(state().mutex);
+  if (!state().events.holds(event)) return CUDA_ERROR_INVALID_HANDLE;
+  CUstream stream = nullptr;
+  FAKE_DRIVER_TRY(resolve_stream(handle, event->context, stream));
+  FAKE_DRIVER_TRY(may_enqueue(stream, event->context));
+  const auto capture = capture_of(stream);
+  if (capture == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // The launch of the graph records it; a microsecond passes between two of them.
+  append(*capture, stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD)->work = [event] {
+    static std::uint64_t records = 0;
+    if (!state().events.holds(event)) return;
+    event->recorded = true;
+    event->time = ++records;
+  };
+  return CUDA_SUCCESS;
+}
+
 CUresult cuEventSynchronize(CUevent event) {
   FAKE_DRIVER_ENTER(cuEventSynchronize);
   const std::lock_guard lock(state().mutex);

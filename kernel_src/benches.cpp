@@ -1,0 +1,14 @@
+#include "kernel_src/benches.hpp"
+
+#include <array>
+
+#include "kernel_src/dsv41_kv_insert/bench.hpp"
+
+namespace kiln::kernels {
+
+std::span<const KernelBench> kernel_benches() noexcept {
+  static const std::array kBenches = {dsv41_kv_insert::kernel_bench()};
+  return kBenches;
+}
+
+}  // namespace kiln::kernels
