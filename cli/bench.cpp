@@ -8,7 +8,7 @@
 
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "kernel_src/kernels.hpp"
+#include "kiln/kernels/kernels.hpp"
 #include "kiln/bench.hpp"
 #include "kiln/kernels/benches.hpp"
 #include "kiln/runtime.hpp"
