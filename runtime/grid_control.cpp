@@ -12,17 +12,16 @@ namespace kiln {
 namespace {
 
 // An instruction is 16 bytes, at a multiple of 16 from the start of its section, and a section
-// holds nothing else. Bits 0 to 11 and bit 91 are the operation; 12 to 15 are its guard, where 15
-// means "never"; neither operation has an operand, and the disassembler ignores the bits of one.
-// The same for sm_90, 100, 103, 110, 120 and 121 with NVRTC 13.0, checked against nvdisasm 13.5; a
-// later architecture is taken to keep it, and GridControl.TellsWhatTheCodeDoes fails if one does
-// not.
-constexpr std::uint64_t kInstructionBytes = 16;
-constexpr std::uint64_t kOperationLow = 0xFFF;
-constexpr std::uint64_t kOperationHigh = std::uint64_t{1} << (91 - 64);
-constexpr std::uint64_t kGuard = 0xF000;
-constexpr std::uint64_t kWait = 0x82E;     // ACQBULK
-constexpr std::uint64_t kTrigger = 0x82D;  // PREEXIT
+// holds nothing else. Bits 0 to 11 and bit 91 (here 0) are the operation; 12 to 15 are its guard,
+// where 15 means "never"; neither operation has an operand, and the disassembler ignores the bits
+// of one. It is the same for sm_90, 100, 103, 110, 120 and 121 as NVRTC 12.8, 13.0 and 13.5 write
+// them, checked against nvdisasm 13.5. A later architecture is taken to keep it; the test
+// GridControl.OfTwoKernelsEachHasItsOwn fails for one that does not.
+constexpr std::size_t kInstructionBytes = 16;
+constexpr std::size_t kHighBit = 91;
+constexpr unsigned kNever = 15;
+constexpr unsigned kWait = 0x82E;     // ACQBULK
+constexpr unsigned kTrigger = 0x82D;  // PREEXIT
 constexpr int kFirstWithGridControl = 90;
 
 constexpr std::uint32_t kSectionBits = 1;
@@ -33,12 +32,11 @@ constexpr std::uint8_t kSymbolIsKernel = 0x10;
 
 GridControl scan(std::span<const std::byte> code) noexcept {
   GridControl found;
-  for (std::uint64_t at = 0; at + kInstructionBytes <= code.size(); at += kInstructionBytes) {
-    const auto low = *read_le<std::uint64_t>(code, at);
-    const auto operation = low & kOperationLow;
+  for (std::size_t at = 0; code.size() - at >= kInstructionBytes; at += kInstructionBytes) {
+    const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(code[at + i]); };
+    const auto operation = byte(0) | (byte(1) & 0xF) << 8;
     if (operation != kWait && operation != kTrigger) continue;
-    const auto high = *read_le<std::uint64_t>(code, at + 8);
-    if ((high & kOperationHigh) != 0 || (low & kGuard) == kGuard) continue;
+    if ((byte(kHighBit / 8) >> kHighBit % 8 & 1) != 0 || byte(1) >> 4 == kNever) continue;
     (operation == kWait ? found.waits : found.triggers) = true;
   }
   return found;

@@ -295,6 +295,7 @@ TEST(KvInsertKernel, EveryShippedKeyCompilesForEveryArchitectureWithoutSpills) {
       ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
       const auto& facts = artifact->facts;
       EXPECT_TRUE(facts.waits_on_grid);
+      EXPECT_TRUE(facts.triggers_dependents);
       EXPECT_EQ(facts.usage.spill_store_bytes + facts.usage.spill_load_bytes, 0u);
       EXPECT_EQ(facts.usage.local_bytes, 0u);
       EXPECT_LE(facts.usage.registers, 64u) << architecture;
