@@ -51,7 +51,7 @@ class Trial {
   Trial(const Probe& probe, const CompareOptions& options) : probe_(probe), options_(options) {}
 
   Result<Attempt> run() {
-    if (auto status = check_outputs(); !status) return status.error();
+    if (auto status = check_outputs("before"); !status) return status.error();
     if (options_.bitwise_parity) {
       KILN_TRY(const std::string difference, probe_.parity());
       if (!difference.empty()) wrong_output("the outputs differ: " + difference);
@@ -63,7 +63,7 @@ class Trial {
       if (auto status = take_round(round, attempt_.samples); !status) return status.error();
       if (round % kRoundsPerClockReading == kRoundsPerClockReading - 1) read_clock();
     }
-    if (auto status = check_outputs(); !status) return status.error();
+    if (auto status = check_outputs("after"); !status) return status.error();
     attempt_.figures = figures_of(attempt_.samples);
     judge_clock();
     judge_figures();
@@ -77,14 +77,15 @@ class Trial {
     fault(std::move(what));
   }
 
-  Status check_outputs() {
+  Status check_outputs(const char* when) {
     if (!probe_.check) return {};
     for (const auto side : {Side::baseline, Side::candidate}) {
       const auto status = probe_.check(side);
       if (status) continue;
       if (status.code() == ErrorCode::driver_failed) return status;
-      wrong_output(std::string(side == Side::baseline ? "the baseline's" : "the candidate's") +
-                   " output is wrong: " + status.error().message());
+      const char* const whose = side == Side::baseline ? "baseline" : "candidate";
+      wrong_output(std::string(when) + " the rounds the " + whose +
+                   "'s output is wrong: " + status.error().message());
     }
     return {};
   }
