@@ -31,6 +31,7 @@ inside() {
     }
     grep -E '^(quickstart|run)\.sh: |tests passed|Total Test time|Skipped\)' "$log" | sed 's/^/    /'
     times+=("$what: $(tail -n 1 "$log.time")")
+    say "${times[-1]}"
   }
 
   local times=() toolkit
