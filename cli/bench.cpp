@@ -8,9 +8,9 @@
 
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "kiln/kernels/kernels.hpp"
 #include "kiln/bench.hpp"
 #include "kiln/kernels/benches.hpp"
+#include "kiln/kernels/kernels.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {
