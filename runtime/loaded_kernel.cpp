@@ -31,6 +31,30 @@ Library::Library(std::shared_ptr<const DriverApi> driver, Artifact artifact, Log
       log_(std::move(log)),
       generation_(fork_generation()) {}
 
+namespace {
+
+// The driver's view of the parameters, where it tells it, against the table of the cubin that
+// arguments are packed by.
+Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFacts& facts) {
+  if (api.cuKernelGetParamInfo == nullptr) return {};
+  for (std::size_t i = 0; i < facts.parameters.size(); ++i) {
+    std::size_t offset = 0, bytes = 0;
+    const auto result = api.cuKernelGetParamInfo(kernel, i, &offset, &bytes);
+    const auto& parameter = facts.parameters[i];
+    if (result != CUDA_SUCCESS) return api.failed("cuKernelGetParamInfo", result);
+    if (offset != parameter.offset || bytes != parameter.bytes)
+      return Error(ErrorCode::driver_failed,
+                   subject(facts) + ": parameter " + std::to_string(i) + " is at " +
+                       std::to_string(parameter.offset) + " with " +
+                       std::to_string(parameter.bytes) + " bytes by the cubin, at " +
+                       std::to_string(offset) + " with " + std::to_string(bytes) +
+                       " by the driver; please report this");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const DriverApi> driver,
                                                      Artifact artifact, LogSink log) {
   const std::shared_ptr<Library> library(
@@ -62,6 +86,7 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
   if (found != CUDA_SUCCESS)
     return Error(ErrorCode::driver_failed, subject(facts) + ": the cubin holds no kernel " +
                                                facts.symbol + " for the driver");
+  if (auto status = check_parameters(api, library->kernel_, facts); !status) return status.error();
   return std::shared_ptr<const Library>(library);
 }
 
