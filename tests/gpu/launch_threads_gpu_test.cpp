@@ -108,12 +108,16 @@ void use_over_a_reset() {
   const auto reset = reinterpret_cast<decltype(&::cuDevicePrimaryCtxReset)>(
       ::dlsym(::dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxReset_v2"));
   if (reset == nullptr || reset(0) != CUDA_SUCCESS) std::exit(7);
-  auto memory = driver.buffer(sizeof(unsigned));
-  if (!old->set_argument(0, memory.address()) || !old->set_argument(1, 7u)) std::exit(4);
+  const auto gone = old->launch(nullptr);
+  if (gone || gone.code() != ErrorCode::driver_failed) std::exit(4);
+
+  const auto again = *std::move(CudaDriver::open());  // the primary context anew
+  auto memory = again.buffer(sizeof(unsigned));
+  if (!old->set_argument(0, memory.address()) || !old->set_argument(1, 7u)) std::exit(5);
   const auto status = old->launch(nullptr);
-  if (status && memory.download<unsigned>()[0] != 7) std::exit(5);
-  if (!status && status.code() != ErrorCode::driver_failed) std::exit(6);
-  std::fprintf(stderr, "after the reset: %s\n", status ? "launched" : "typed error");
+  if (status ? memory.download<unsigned>()[0] != 7 : status.code() != ErrorCode::driver_failed)
+    std::exit(6);
+  std::fprintf(stderr, "after the reset: %s\n", status ? "launched again" : "a typed error");
   std::exit(0);
 }
 
