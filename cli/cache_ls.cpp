@@ -42,8 +42,8 @@ Outcome run(const Given& given, Output& output) {
     output.line(columns);
     entries.push_back(std::move(described));
   }
-  output.line(std::to_string(entries.size()) + " entries, " + bytes_text(total_bytes) + " in " +
-              store.directory().string());
+  output.line(std::to_string(entries.size()) + (entries.size() == 1 ? " entry, " : " entries, ") +
+              bytes_text(total_bytes) + " in " + store.directory().string());
   output.object({{"cache_dir", store.directory().string()},
                  {"total_bytes", total_bytes},
                  {"entries", std::move(entries)}});

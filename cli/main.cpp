@@ -72,18 +72,24 @@ std::string verbs_of(const CLI::App& command) {
   return names;
 }
 
-// What is wrong with the command line. CLI11 misses the verb before it minds the word that stands
-// in its place, and names neither.
-std::string fault_of(const CLI::App& kiln, const CLI::ParseError& error) {
-  // --json is the one flag without an override, and CLI11 calls it by half its name.
-  if (std::string_view(error.what()).find("flag override") != std::string_view::npos)
-    return "--json takes no value";
+// How far into the tree of verbs the command line got, and its words.
+std::pair<const CLI::App*, std::string> command_given(const CLI::App& kiln) {
   const CLI::App* command = &kiln;
   std::string name = kiln.get_name();
   while (!command->get_subcommands().empty()) {
     command = command->get_subcommands().front();
     name += ' ' + command->get_name();
   }
+  return {command, name};
+}
+
+// What is wrong with the command line. CLI11 misses the verb before it minds the word that stands
+// in its place, and names neither.
+std::string fault_of(const CLI::App& kiln, const CLI::ParseError& error) {
+  // --json is the one flag without an override, and CLI11 calls it by half its name.
+  if (std::string_view(error.what()).find("flag override") != std::string_view::npos)
+    return "--json takes no value";
+  const auto [command, name] = command_given(kiln);
   const auto verbs = verbs_of(*command);
   if (verbs.empty() || error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError))
     return error.what();
@@ -112,7 +118,8 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
   } catch (const CLI::CallForVersion&) {
     return show_version(output);
   } catch (const CLI::ParseError& error) {
-    output.failure(usage_failure(fault_of(kiln, error) + "; see kiln --help"));
+    output.failure(
+        usage_failure(fault_of(kiln, error) + "; see " + command_given(kiln).second + " --help"));
     return ExitCode::usage;
   } catch (const std::exception& error) {
     output.failure({.code = "unexpected", .message = error.what()});

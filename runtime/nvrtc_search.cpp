@@ -209,14 +209,22 @@ std::vector<fs::path> SearchRoots::default_loader_directories() {
 NvrtcSearch find_nvrtc(const fs::path& explicit_path, const EnvironmentReader& environment,
                        const SearchRoots& roots) {
   Search search(environment, roots);
-  return explicit_path.empty() ? search.everywhere() : search.in_explicit(explicit_path);
+  auto result = explicit_path.empty() ? search.everywhere() : search.in_explicit(explicit_path);
+  result.asked_for = explicit_path;
+  return result;
 }
 
 Error no_nvrtc_error(const NvrtcSearch& search) {
-  std::string message =
-      "NVRTC 12.8 or newer is needed to compile and was not found. Install the CUDA toolkit, or "
-      "run `pip install nvidia-cuda-nvrtc`, or name the library by the option nvrtc or in "
-      "KILN_NVRTC. Tried:";
+  std::string message = "NVRTC 12.8 or newer is needed to compile and was not found";
+  if (search.asked_for.empty())
+    message +=
+        ". Install the CUDA toolkit, or run `pip install nvidia-cuda-nvrtc`, or name the library "
+        "by "
+        "the option nvrtc or in KILN_NVRTC. Tried:";
+  else
+    message += " in " + search.asked_for.string() +
+               ", which the option nvrtc or KILN_NVRTC names, so that nothing else is looked at: "
+               "correct it or take it away. Tried:";
   for (const auto& tried : search.tried) message += "\n  " + tried;
   if (search.tried.empty()) message += " nothing";
   return Error(ErrorCode::no_toolchain, std::move(message));

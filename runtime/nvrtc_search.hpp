@@ -31,6 +31,8 @@ struct NvrtcSearch {
   std::optional<NvrtcFiles> found{};
   /// "path: why not", in the order of the search, up to where it ended.
   std::vector<std::string> tried{};
+  /// The only place that was looked in, by wish; mostly empty.
+  std::filesystem::path asked_for{};
 };
 
 /// Looks in `explicit_path` (a library, a directory that holds one, the root of a toolkit or of an

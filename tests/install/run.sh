@@ -30,14 +30,14 @@ install_and_move() {  # KIND BUILD
 
 way_install_static() {
   install_and_move static "$build"
-  "$(prefix static)/bin/kiln" --version
+  [ "$(cached KILN_BUILD_CLI)" = OFF ] || "$(prefix static)/bin/kiln" --version
 }
 
 way_install_shared() {
   # -z defs: each library is linked with everything that it uses.
   cmake -S "$tree" -B "$work/shared" "${kiln_settings[@]}" -DCMAKE_BUILD_TYPE=Debug \
     -DBUILD_SHARED_LIBS=ON -DCMAKE_SHARED_LINKER_FLAGS=-Wl,-z,defs \
-    -DKILN_BUILD_CLI=OFF -DKILN_BUILD_EXAMPLES=OFF >"$work/shared.log"
+    -DKILN_BUILD_EXAMPLES=OFF >"$work/shared.log"
   cmake --build "$work/shared" -j "$jobs"
   install_and_move shared "$work/shared"
 }
@@ -75,6 +75,11 @@ with_cmake() {  # NAME WAY settings...
 way_find_package_static() {
   with_cmake find_package_static find_package -DCMAKE_PREFIX_PATH="$(prefix static)" \
     -DCMAKE_CXX_STANDARD=17
+  # The example that the README names.
+  cmake -S "$tree/examples/outside_project" -B "$work/example" \
+    -DCMAKE_PREFIX_PATH="$(prefix static)" >"$work/example.log"
+  cmake --build "$work/example" -j "$jobs"
+  KILN_CACHE_DIR=$work/example/cache "$work/example/outside_project"
 }
 
 way_find_package_shared() {

@@ -1,4 +1,4 @@
-// The tree as design.md draws it: who may include whom, and what a kernel's folder must hold.
+// The layers that README.md draws: who may include whom, and what a kernel's folder must hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "kiln/cache/api.hpp"
+
 namespace kiln::cache {
 
 struct Probe {
@@ -27,6 +29,6 @@ struct Probe {
 };
 
 /// Looks at the store's directory, which need not exist, and at what is in the way of writing.
-Probe probe(const std::filesystem::path& directory);
+KILN_API Probe probe(const std::filesystem::path& directory);
 
 }  // namespace kiln::cache
