@@ -11,7 +11,7 @@ readonly kiln_packages=(cmake ninja-build g++ pkg-config libspdlog-dev libfmt-de
 # The part of the CUDA toolkit that Kiln needs, where no toolkit is installed.
 readonly kiln_wheels=(nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
                       nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)
-readonly kiln_oldest_cuda=12080   # as CUDA_VERSION in cuda.h
+readonly kiln_oldest_cuda=${kiln_needs_cuda:-12080} # as CUDA_VERSION in cuda.h
 readonly kiln_oldest_cmake=3.24
 readonly kiln_log=build/setup.log # what apt-get, pip and cmake said
 kiln_name=${0##*/}                # what messages start with
@@ -57,7 +57,7 @@ toolkit_include() {
     if [ ! -f "$include/nvrtc.h" ] || [ ! -f "$include/cuda.h" ]; then continue; fi
     version=$(sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$include/cuda.h" | head -n 1)
     if [ "${version:-0}" -lt "$kiln_oldest_cuda" ]; then
-      echo "it is CUDA $((version / 1000)).$((version % 1000 / 10)), and 12.8 is the oldest that serves"
+      echo "it is CUDA $((version / 1000)).$((version % 1000 / 10)), and $((kiln_oldest_cuda / 1000)).$((kiln_oldest_cuda % 1000 / 10)) is the oldest that serves"
       return 1
     fi
     if ! compgen -G "$prefix/lib64/libnvrtc.so.*" >/dev/null &&

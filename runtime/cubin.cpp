@@ -155,6 +155,9 @@ void read_kernel_attributes(const ElfSection* section, CubinKernel& kernel) {
   }
 }
 
+// What the hardware's constant bank holds of parameters.
+constexpr unsigned kMostParameterBytes = 32764;
+
 // A launch is checked against the table, so one with a gap must not pass for a whole one.
 bool has_whole_parameter_table(const CubinKernel& kernel) {
   unsigned end = 0;
@@ -162,7 +165,7 @@ bool has_whole_parameter_table(const CubinKernel& kernel) {
     if (bytes == 0) return false;
     end = std::max(end, offset + bytes);
   }
-  return end == kernel.parameter_bytes;
+  return end == kernel.parameter_bytes && end <= kMostParameterBytes;
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   if (auto status = entry(#name, version, api->name); !status) return status.error();
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
-#define KILN_FUNCTION(name, version) static_cast<void>(entry(#name, version, api->name));
+#define KILN_FUNCTION(name, version) \
+  static_cast<void>(entry("cu" #name, version, api->newer_cu##name));
   KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include <memory>
 #include <string>
@@ -45,15 +46,18 @@ namespace kiln {
   KILN_FUNCTION(cuMemFree, 3020)                                   \
   KILN_FUNCTION(cuStreamBatchMemOp, 11070)
 
-// Null where the driver is older than the version.
+// Null where the driver is older than the version. By the type of that version, because headers
+// differ in which one the plain name means.
 #define KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION) \
-  KILN_FUNCTION(cuStreamGetCaptureInfo, 12030)        \
-  KILN_FUNCTION(cuKernelGetParamInfo, 12040)
+  KILN_FUNCTION(StreamGetCaptureInfo, 12030)          \
+  KILN_FUNCTION(KernelGetParamInfo, 12040)
 
 // Exported for kiln::bench, which is a library of its own.
 struct KILN_API DriverApi {
 #define KILN_FUNCTION(name, version) decltype(&::name) name = nullptr;
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
+#undef KILN_FUNCTION
+#define KILN_FUNCTION(name, version) PFN_cu##name##_v##version newer_cu##name = nullptr;
   KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
   int loaded_version = 0;

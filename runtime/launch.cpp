@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "runtime/fork_generation.hpp"
@@ -23,19 +24,9 @@ Extent grid_of(const CUlaunchConfig& config) {
   return {config.gridDimX, config.gridDimY, config.gridDimZ};
 }
 
-Error forked() {
-  return Error(
-      ErrorCode::no_device,
-      "launch in a process forked after CUDA was initialised: fork before the first use of "
-      "CUDA, or start a new process");
-}
-
 // At the offsets of the parameter table, and the table of pointers to them that the driver wants.
-// The gaps are zeroed, so that equal arguments are equal bytes.
 void store_arguments(LaunchDescriptor::Slot& slot, std::span<const KernelParameter> parameters,
                      std::span<const Argument> arguments) {
-  if (!parameters.empty())
-    std::memset(slot.arguments, 0, parameters.back().offset + parameters.back().bytes);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     auto* place = slot.arguments + parameters[i].offset;
     slot.argument_table[i] = place;
@@ -45,34 +36,6 @@ void store_arguments(LaunchDescriptor::Slot& slot, std::span<const KernelParamet
 
 }  // namespace
 
-// Marks a descriptor as in use by this thread. Empty in release builds.
-class LaunchDescriptor::Use {
- public:
-  explicit Use(const LaunchDescriptor& descriptor) noexcept {
-    if constexpr (kChecksUse) {
-      auto* slot = descriptor.slot_;
-      if (slot == nullptr || slot->lease.load() != descriptor.lease_)
-        fault_ = "an empty descriptor, or one whose slot was given back, is used";
-      else if (slot->in_use_now.exchange(true, std::memory_order_acquire))
-        fault_ = "a descriptor is used by two threads at once; give each thread its own";
-      else
-        slot_ = slot;
-    }
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  ~Use() {
-    if constexpr (kChecksUse)
-      if (slot_ != nullptr) slot_->in_use_now.store(false, std::memory_order_release);
-  }
-  explicit operator bool() const noexcept { return !kChecksUse || fault_ == nullptr; }
-  Error error() const { return Error(ErrorCode::invalid_argument, fault_); }
-
- private:
-  [[maybe_unused]] Slot* slot_ = nullptr;
-  const char* fault_ = nullptr;
-};
-
 Result<LaunchDescriptor> LaunchPool::prepare(const Kernel& kernel, const LaunchShape& shape,
                                              std::span<const Argument> arguments) {
   if (!kernel)
@@ -80,13 +43,20 @@ Result<LaunchDescriptor> LaunchPool::prepare(const Kernel& kernel, const LaunchS
                  "launch of an empty Kernel: get one from Runtime::get first");
   const auto& loaded = *kernel.loaded_;
   const auto& library = loaded.library();
-  if (library.generation() != fork_generation()) return forked();
+  if (library.generation() != fork_generation()) return forked_error();
+  KILN_TRY(const auto current, library.driver().current_device());
+  if (current != loaded.ordinal())
+    return launch_error(
+        loaded, ErrorCode::no_device,
+        "it is of device " + std::to_string(loaded.ordinal()) + ", and " +
+            (current < 0 ? "no context is current"
+                         : "the current context is of device " + std::to_string(current)) +
+            " on this thread; make one of its device current to prepare it");
   if (auto status = check_shape(loaded, shape); !status) return status.error();
   if (auto status = check_arguments(loaded, arguments); !status) return status.error();
 
   const std::span parameters(library.parameters());
-  const auto bytes =
-      parameters.empty() ? 0 : std::size_t{parameters.back().offset} + parameters.back().bytes;
+  const auto bytes = std::size_t{library.artifact().facts.parameter_bytes};
   auto* slot = state_->acquire(bytes, parameters.size());
   if (slot == nullptr)
     return launch_error(loaded, ErrorCode::invalid_argument,
@@ -96,6 +66,7 @@ Result<LaunchDescriptor> LaunchPool::prepare(const Kernel& kernel, const LaunchS
   slot->launch = library.driver().cuLaunchKernelEx;
   slot->function = reinterpret_cast<CUfunction>(library.kernel());
   slot->fork_generation = library.generation();
+  std::memset(slot->arguments, 0, bytes);  // the gaps, so that equal arguments are equal bytes
   store_arguments(*slot, parameters, arguments);
 
   auto& config = slot->config;
@@ -142,7 +113,7 @@ Status LaunchDescriptor::launch(CUstream stream) noexcept {
   if (!use) return use.error();
   auto& slot = *slot_;
   if (slot.fork_generation != fork_generation()) [[unlikely]]
-    return forked();
+    return forked_error();
   if (slot.empty_grid) [[unlikely]]
     return {};
   slot.config.hStream = stream;
@@ -180,7 +151,9 @@ Status LaunchDescriptor::fit_to_device() noexcept {
   auto& slot = *slot_;
   slot.most_resident_blocks = UINT64_MAX;
   if (volume_of(slot.cluster) > 1)
-    if (auto status = check_cluster_fits(*slot.kernel, slot.cluster, slot.config); !status)
+    if (auto status =
+            check_cluster_fits(*slot.kernel, slot.cluster, slot.preferred_cluster, slot.config);
+        !status)
       return status;
   if (!slot.cooperative) return {};
   KILN_TRY(slot.most_resident_blocks,
@@ -212,6 +185,7 @@ Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
   const Use use(*this);
   if (!use) return use.error();
   auto& slot = *slot_;
+  if (slot.fork_generation != fork_generation()) return forked_error();
   if (slot.cluster_attribute == nullptr)
     return launch_error(*slot.kernel, ErrorCode::invalid_argument,
                         "this launch was prepared without a cluster, so it has none to change; "
@@ -221,7 +195,7 @@ Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
                         "this launch has a preferred cluster, which goes with its cluster; prepare "
                         "another one");
   KILN_TRY(const auto cluster, cluster_of(*slot.kernel, cluster_blocks));
-  const auto old = std::pair(slot.cluster, slot.config);
+  const auto old = std::tuple(slot.cluster, slot.config, slot.most_resident_blocks);
   const auto grid = grid_of(slot.config);
   const bool empty = slot.empty_grid;
   const auto put = [&](const Extent& value) {
@@ -233,18 +207,16 @@ Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
   auto status = fit_to_device();
   if (status && !empty) status = store_grid(grid);
   if (!status) {
-    put(old.first);
-    slot.config = old.second;
-    if (auto restored = fit_to_device(); !restored) return restored;
+    put(std::get<0>(old));
+    slot.config = std::get<1>(old);
+    slot.most_resident_blocks = std::get<2>(old);
   }
   return status;
 }
 
 std::span<const std::byte> LaunchDescriptor::packed_arguments() const noexcept {
   if (slot_ == nullptr) return {};
-  const auto& parameters = slot_->kernel->library().parameters();
-  if (parameters.empty()) return {};
-  return {slot_->arguments, std::size_t{parameters.back().offset} + parameters.back().bytes};
+  return {slot_->arguments, slot_->kernel->library().artifact().facts.parameter_bytes};
 }
 
 }  // namespace kiln

@@ -1,5 +1,7 @@
 #include "runtime/launch_checks.hpp"
 
+#include <algorithm>
+
 namespace kiln {
 namespace {
 
@@ -61,6 +63,12 @@ Status check_attributes(const LoadedKernel& kernel, const LaunchShape& shape) {
   if (window.bytes > 0 && !(window.hit_ratio >= 0 && window.hit_ratio <= 1))
     return bad(kernel, "the access window's hit ratio is " + std::to_string(window.hit_ratio) +
                            "; it must be from 0 to 1");
+  if (window.bytes > 0 &&
+      (window.base == nullptr || window.bytes > kernel.limits().access_window_bytes))
+    return bad(kernel, "the access window is of " + std::to_string(window.bytes) + " bytes" +
+                           (window.base == nullptr ? " at no address" : "") +
+                           "; the device allows at most " +
+                           std::to_string(kernel.limits().access_window_bytes));
   if (window.bytes > 0 && window.misses == CachePolicy::persisting)
     return bad(kernel,
                "the access window's misses are persisting; they can be normal or streaming");
@@ -82,6 +90,11 @@ Status check_clusters(const LoadedKernel& kernel, const LaunchShape& shape) {
     return bad(kernel, "the preferred cluster of " + text_of(preferred) +
                            " blocks is not a multiple of the cluster of " + text_of(cluster) +
                            " blocks in each dimension");
+  if (const auto most = kernel.library().artifact().facts.bounds.max_cluster_blocks;
+      most != 0 && volume_of(preferred) > most)
+    return bad(kernel, "the preferred cluster of " + text_of(preferred) + " = " +
+                           std::to_string(volume_of(preferred)) +
+                           " blocks; the kernel was compiled for at most " + std::to_string(most));
   if (preferred.z != cluster.z)
     return bad(kernel, "the preferred cluster of " + text_of(preferred) +
                            " blocks differs from the cluster of " + text_of(cluster) +
@@ -108,6 +121,13 @@ std::uint64_t volume_of(const Extent& extent) noexcept {
 
 Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string& what) {
   return Error(code, "launch of kernel " + kernel.library().artifact().facts.kernel + ": " + what);
+}
+
+Error forked_error() {
+  return Error(ErrorCode::no_device,
+               "launch in a process forked after CUDA was initialised: fork before the first use "
+               "of CUDA, or "
+               "start a new process");
 }
 
 Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape) {
@@ -170,10 +190,10 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked) {
 }
 
 Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
-                          const CUlaunchConfig& config) {
+                          const Extent& preferred, const CUlaunchConfig& config) {
   const auto& api = kernel.library().driver();
   const auto blocks = volume_of(cluster);
-  if (blocks > kPortableClusterBlocks)
+  if (std::max(blocks, volume_of(preferred)) > kPortableClusterBlocks)
     if (auto status = kernel.allow_any_cluster_size(); !status) return status;
   int active = 0;
   const auto result = api.cuOccupancyMaxActiveClusters(&active, function_of(kernel), &config);

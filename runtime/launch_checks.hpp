@@ -22,6 +22,9 @@ std::uint64_t volume_of(const Extent& extent) noexcept;
 /// "launch of kernel <name>: <what>".
 Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string& what);
 
+/// What a process that was forked after CUDA was initialised gets.
+Error forked_error();
+
 /// Everything about a shape but its grid, as far as numbers tell.
 Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape);
 /// A grid without a 0 in it. `cluster` divides it, and `most_resident_blocks` holds it.
@@ -35,7 +38,7 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked);
 /// Whether the device has room for one cluster of `config`.
 /// Errors  unsupported, with the largest size that there is room for; driver_failed.
 Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
-                          const CUlaunchConfig& config);
+                          const Extent& preferred, const CUlaunchConfig& config);
 /// How many blocks of `config` can be resident at once.
 Result<std::uint64_t> most_resident_blocks(const LoadedKernel& kernel, const Extent& cluster,
                                            const CUlaunchConfig& config);

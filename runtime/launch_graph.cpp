@@ -2,39 +2,54 @@
 #include <string>
 
 #include "kiln/launch.hpp"
+#include "runtime/fork_generation.hpp"
 #include "runtime/launch_checks.hpp"
 #include "runtime/launch_slot.hpp"
 
 namespace kiln {
 
-Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
+Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
+  const Use use(*this);
+  if (!use) return use.error();
+  if (slot_->fork_generation != fork_generation()) return forked_error();
   const auto& api = slot_->kernel->library().driver();
-  if (api.cuStreamGetCaptureInfo == nullptr)
+  if (api.newer_cuStreamGetCaptureInfo == nullptr)
     return launch_error(*slot_->kernel, ErrorCode::unsupported,
                         "finding a captured node again needs a driver for CUDA 12.3 or newer");
   if (slot_->empty_grid)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         "the grid is empty, so there is nothing to capture");
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (const auto result = api.cuStreamIsCapturing(stream, &state); result != CUDA_SUCCESS)
-    return api.failed("cuStreamIsCapturing", result);
+  const auto result = api.cuStreamIsCapturing(stream, &state);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return launch_error(*slot_->kernel, ErrorCode::capture_active,
+                        "the legacy default stream cannot be captured, and another stream of this "
+                        "context is being; capture into that one");
+  if (result != CUDA_SUCCESS) return api.failed("cuStreamIsCapturing", result);
   if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         state == CU_STREAM_CAPTURE_STATUS_NONE
                             ? "the stream is not capturing; begin a capture, or use launch()"
                             : "the stream's capture is spoiled; end it and begin another");
+  return {};
+}
+
+Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
+  if (auto status = check_capture(stream); !status) return status.error();
   if (auto status = launch(stream); !status) return status.error();
 
+  const auto& api = slot_->kernel->library().driver();
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
   // What the stream depends on right after the launch is that launch and nothing else.
   const CUgraphNode* nodes = nullptr;
   std::size_t count = 0;
   const auto result =
-      api.cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, nullptr, &count);
+      api.newer_cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, nullptr, &count);
   // With a programmatic edge behind it the plain query is refused, so the edges are asked for too.
   if (result == CUDA_ERROR_LOSSY_QUERY) {
     const CUgraphEdgeData* edges = nullptr;
-    if (const auto again =
-            api.cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, &edges, &count);
+    if (const auto again = api.newer_cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr,
+                                                            &nodes, &edges, &count);
         again != CUDA_SUCCESS)
       return api.failed("cuStreamGetCaptureInfo", again);
   } else if (result != CUDA_SUCCESS) {
@@ -44,11 +59,19 @@ Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
     return launch_error(*slot_->kernel, ErrorCode::driver_failed,
                         "the stream depends on " + std::to_string(count) +
                             " graph nodes right after the launch was captured; expected 1");
-  return CapturedLaunch{nodes[0]};
+  return CapturedLaunch{nodes[0], slot_->cluster};
 }
 
 Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noexcept {
+  const Use use(*this);
+  if (!use) return use.error();
   const auto& slot = *slot_;
+  if (slot.fork_generation != fork_generation()) return forked_error();
+  if (slot.cluster != captured.cluster_blocks)
+    return launch_error(
+        *slot.kernel, ErrorCode::invalid_argument,
+        "its cluster is " + text_of(slot.cluster) + " blocks and that of the captured node " +
+            text_of(captured.cluster_blocks) + ", which cannot change; capture it again");
   if (slot.empty_grid)
     return launch_error(*slot.kernel, ErrorCode::invalid_argument,
                         "the grid is empty, which a graph node cannot be; disable it by "
@@ -71,6 +94,9 @@ Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noex
 
 Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
                                      bool enabled) noexcept {
+  const Use use(*this);
+  if (!use) return use.error();
+  if (slot_->fork_generation != fork_generation()) return forked_error();
   const auto& api = slot_->kernel->library().driver();
   const auto result = api.cuGraphNodeSetEnabled(graph, captured.node, enabled ? 1 : 0);
   if (result == CUDA_SUCCESS) return {};

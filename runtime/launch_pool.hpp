@@ -1,5 +1,5 @@
 // Slots in slabs that never move. Three size classes by the bytes of arguments; each grows by as
-// many slots as it has. Taking and giving back a slot is one compare-exchange and no memory, but
+// many slots as it has. Taking and giving back a slot is a few atomic operations and no memory, but
 // for growth.
 //
 // Threads: any member from any thread. A lease shares ownership of the State, so a pool may go

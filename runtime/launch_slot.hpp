@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kiln/error.hpp"
 #include "kiln/launch.hpp"
 #include "runtime/loaded_kernel.hpp"
 
@@ -53,6 +54,34 @@ struct alignas(kSlotAlignment) LaunchDescriptor::Slot {
   std::atomic<std::uint32_t> next_free{0};
   std::atomic<unsigned> lease{0};  // counts how often it was given out and back
   std::atomic<bool> in_use_now{false};
+};
+
+// Marks a descriptor as in use by this thread. Empty in release builds.
+class LaunchDescriptor::Use {
+ public:
+  explicit Use(const LaunchDescriptor& descriptor) noexcept {
+    if constexpr (kChecksUse) {
+      auto* slot = descriptor.slot_;
+      if (slot == nullptr || slot->lease.load() != descriptor.lease_)
+        fault_ = "an empty descriptor, or one whose slot was given back, is used";
+      else if (slot->in_use_now.exchange(true, std::memory_order_acquire))
+        fault_ = "a descriptor is used by two threads at once; give each thread its own";
+      else
+        slot_ = slot;
+    }
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() {
+    if constexpr (kChecksUse)
+      if (slot_ != nullptr) slot_->in_use_now.store(false, std::memory_order_release);
+  }
+  explicit operator bool() const noexcept { return !kChecksUse || fault_ == nullptr; }
+  Error error() const { return Error(ErrorCode::invalid_argument, fault_); }
+
+ private:
+  [[maybe_unused]] Slot* slot_ = nullptr;
+  const char* fault_ = nullptr;
 };
 
 }  // namespace kiln

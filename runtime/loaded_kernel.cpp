@@ -36,10 +36,10 @@ namespace {
 // The driver's view of the parameters, where it tells it, against the table of the cubin that
 // arguments are packed by.
 Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFacts& facts) {
-  if (api.cuKernelGetParamInfo == nullptr) return {};
+  if (api.newer_cuKernelGetParamInfo == nullptr) return {};
   for (std::size_t i = 0; i < facts.parameters.size(); ++i) {
     std::size_t offset = 0, bytes = 0;
-    const auto result = api.cuKernelGetParamInfo(kernel, i, &offset, &bytes);
+    const auto result = api.newer_cuKernelGetParamInfo(kernel, i, &offset, &bytes);
     const auto& parameter = facts.parameters[i];
     if (result != CUDA_SUCCESS) return api.failed("cuKernelGetParamInfo", result);
     if (offset != parameter.offset || bytes != parameter.bytes)
@@ -104,11 +104,12 @@ Library::~Library() {
 namespace {
 
 Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CUdevice device) {
-  int opt_in = 0, sms = 0, clusters = 0, cooperative = 0;
+  int opt_in = 0, sms = 0, window = 0, clusters = 0, cooperative = 0;
   int block[3] = {}, grid[3] = {};
   const std::pair<CUdevice_attribute, int*> of_device[] = {
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &opt_in},
       {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms},
+      {CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, &window},
       {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, &clusters},
       {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cooperative},
       {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, &block[0]},
@@ -144,6 +145,7 @@ Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CU
       .block_threads = extent(block),
       .grid_blocks = extent(grid),
       .compiled_cluster = cluster[0] > 0 ? extent(cluster) : Extent{},
+      .access_window_bytes = static_cast<std::size_t>(window),
       .sm_count = static_cast<unsigned>(sms),
       .clusters = clusters != 0,
       .cooperative = cooperative != 0};

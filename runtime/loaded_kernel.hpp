@@ -53,9 +53,10 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
     unsigned threads_per_block = 0;
     unsigned static_shared_bytes = 0;
     unsigned dynamic_shared_bytes = 0;
-    Extent block_threads{};     ///< in each dimension
-    Extent grid_blocks{};       ///< in each dimension
-    Extent compiled_cluster{};  ///< {1, 1, 1}: none is compiled in
+    Extent block_threads{};               ///< in each dimension
+    Extent grid_blocks{};                 ///< in each dimension
+    Extent compiled_cluster{};            ///< {1, 1, 1}: none is compiled in
+    std::size_t access_window_bytes = 0;  ///< at most
     unsigned sm_count = 0;
     bool clusters = false;     ///< the device has them
     bool cooperative = false;  ///< the device can launch so

@@ -160,7 +160,10 @@ TEST_F(Attributes, ImpossibleOnesAreRefusedBeforeTheDriverIsAsked) {
   refused_for({.access_window = {.bytes = 8, .hit_ratio = 1.5f}}, "from 0 to 1");
   refused_for({.access_window = {.bytes = 8, .hit_ratio = std::numeric_limits<float>::quiet_NaN()}},
               "from 0 to 1");
-  refused_for({.access_window = {.bytes = 8, .misses = CachePolicy::persisting}}, "persisting");
+  refused_for({.access_window = {.base = this, .bytes = 8, .misses = CachePolicy::persisting}},
+              "persisting");
+  refused_for({.access_window = {.bytes = 8}}, "at no address");
+  refused_for({.access_window = {.base = this, .bytes = (128u << 20) + 1}}, "134217728");
   refused_for({.cluster_blocks = {0}}, "no dimension may be 0");
   refused_for({.preferred_cluster_blocks = {4}}, "set cluster_blocks");
   refused_for({.grid_blocks = {6}, .cluster_blocks = {2}, .preferred_cluster_blocks = {3}},
@@ -222,6 +225,16 @@ TEST_F(Attributes, AClusterChangesInPlaceOrNotAtAll) {
   EXPECT_EQ(cluster(), 8u);
   auto without = prepare({});
   EXPECT_EQ(without->set_cluster({2}).code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(Attributes, AnotherDevicesContextOrNoneIsRefused) {
+  const auto kernel = get(*runtime_);
+  std::thread([&] {
+    const auto refused = runtime_->launches().prepare(kernel, {}, CUdeviceptr{0});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::no_device);
+    EXPECT_NE(message_of(refused).find("no context is current"), std::string::npos);
+  }).join();
 }
 
 TEST_F(Attributes, AnEmptyGridDoesNothingUntilItIsNoneAnyMore) {

@@ -164,7 +164,9 @@ TEST_F(LaunchCost, TheCountersCount) {
   GTEST_SKIP() << "a sanitizer has its own allocator";
 #endif
   watching = true;
-  std::vector<int> memory(100);
+  void* memory = std::malloc(100);
+  asm volatile("" ::"r"(memory) : "memory");
+  std::free(memory);
   std::mutex mutex;
   mutex.lock();
   mutex.unlock();

@@ -29,8 +29,10 @@ struct Argument {
 
 /// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
 /// graph that the capture gave, which must be kept even when only instances of it are launched.
+/// A graph does not keep its kernels: keep the Kernel, or a descriptor of it, as well.
 struct CapturedLaunch {
   CUgraphNode node = nullptr;
+  Extent cluster_blocks{};  ///< that it was captured with, and keeps
 };
 
 class KILN_API LaunchDescriptor {
@@ -43,12 +45,13 @@ class KILN_API LaunchDescriptor {
   ~LaunchDescriptor();
   explicit operator bool() const noexcept { return slot_ != nullptr; }
 
+  // Everything below requires a descriptor, not an empty one.
+
   /// Enqueues the kernel in the current context, or captures it. `stream` goes to the driver as it
   /// is: null is the legacy default stream, and the special handles pass through.
-  /// Requires a descriptor. Allocates nothing, takes no lock of ours; one driver call.
-  /// Errors  driver_failed with the driver's result; capture_active when the stream is the legacy
-  /// one
-  ///         and another stream of the context is being captured; after a fork, no_device.
+  /// One driver call, no lock of ours; success and a driver's error allocate nothing.
+  /// Errors  driver_failed with the driver's result; capture_active for the legacy stream while
+  ///         another stream of the context is being captured; no_device after a fork.
   Status launch(CUstream stream) noexcept;
 
   /// Replaces argument `index`, counted from 0 in the order of the kernel's parameters.
@@ -66,14 +69,16 @@ class KILN_API LaunchDescriptor {
   Status set_cluster(Extent cluster_blocks) noexcept;
 
   /// launch(), and the graph node that it became. `stream` must be capturing.
-  /// Errors  as launch(); invalid_argument when the stream is not capturing or nothing was
-  /// launched.
+  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty;
+  ///         unsupported with a driver older than CUDA 12.3.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
-  /// the arguments that this descriptor has now. The next launch of the graph uses them. Errors
-  /// driver_failed; invalid_argument for an empty grid (disable the node instead).
+  /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
+  /// were captured. The next launch of the graph uses them. Needs the device's context current.
+  /// Errors  driver_failed; no_device after a fork; invalid_argument for an empty grid (disable the
+  ///         node instead) and where the cluster is another one by now.
   Status update(CUgraphExec graph, CapturedLaunch captured) noexcept;
-  /// Whether the node runs in the next launches of `graph`.
+  /// Whether the node runs in the next launches of `graph`. Errors  driver_failed; no_device.
   Status set_enabled(CUgraphExec graph, CapturedLaunch captured, bool enabled) noexcept;
 
   /// The arguments as the kernel finds them: at the offsets of its own parameter table.
@@ -85,6 +90,7 @@ class KILN_API LaunchDescriptor {
   LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept;
   Status fit_to_device() noexcept;
   Status store_grid(const Extent& grid) noexcept;
+  Status check_capture(CUstream stream) const noexcept;
   Slot* slot_ = nullptr;
   unsigned lease_ = 0;  // of the slot when this was made; a debug build compares them
   std::shared_ptr<void> pool_;
@@ -103,18 +109,21 @@ class KILN_API LaunchPool {
 
   LaunchPool();
 
-  /// Makes room for `descriptors` of up to `argument_bytes` each (at most 32 764, which is all that
-  /// a kernel can have), so that preparing them allocates no memory. Without it the pool grows by
-  /// as much as it has, from 64 (of 512 bytes), 16 (of 4 KiB) or 1 (more), and it never shrinks.
+  /// Makes room for `descriptors` in all, those in use included, of up to `argument_bytes` each
+  /// (at most 32 764, which is all that a kernel can have), so that preparing them takes no memory
+  /// and no lock. A kernel of more than 64 parameters counts as one of 4 KiB, of more than 512 as
+  /// one of 32 KiB. Without it the pool grows by as much as it has, from 64 (of 512 bytes), 16 (of
+  /// 4 KiB) or 1 (more), and it never shrinks.
   /// Errors  invalid_argument for too large arguments or more than a million descriptors.
   Status reserve(std::size_t descriptors, std::size_t argument_bytes = 512);
   LaunchPoolUsage usage() const noexcept;
 
-  /// Prepares a launch of `kernel` in its device's current context. Everything that can be wrong
-  /// with a launch is found here, with the numbers, before the driver is asked. Errors
-  /// invalid_argument for a shape or argument list that does not fit the kernel or the
-  ///         device; unsupported for Overlap::yes on a kernel without a wait, a cluster that this
-  ///         device has no room for, and an attribute that the driver is too old for.
+  /// Prepares a launch of `kernel` in the current context, which must be of its device. What can be
+  /// wrong with a launch is found here, with the numbers, before the driver is asked.
+  /// Errors  invalid_argument for a shape or argument list that does not fit the kernel or the
+  ///         device; no_device where another context is current, or none; unsupported for
+  ///         Overlap::yes on a kernel without a wait, a cluster that this device has no room for,
+  ///         and an attribute that the driver is too old for.
   Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                    std::span<const Argument> arguments);
 
