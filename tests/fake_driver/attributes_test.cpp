@@ -287,13 +287,19 @@ TEST_F(Attributes, ManyThreadsPrepareAndGiveBackAtOnce) {
   driver_.set_recording(false);
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
+  CUcontext context = nullptr;
+  cuda_->functions().cuCtxGetCurrent_(&context);
   for (unsigned t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {
+      cuda_->functions().cuCtxSetCurrent_(context);
       std::vector<LaunchDescriptor> held;
       for (unsigned i = 0; i < 3000; ++i) {
         const CUdeviceptr mark = t * 1'000'000 + i;
         auto launch = pool.prepare(kernel, {}, mark);
-        if (!launch || !launch->launch(nullptr)) ++wrong;
+        if (!launch || !launch->launch(nullptr)) {
+          ++wrong;
+          continue;
+        }
         held.push_back(*std::move(launch));
         // Nobody else may have been given this slot.
         CUdeviceptr seen = 0;
