@@ -2,8 +2,10 @@
 // keeps its warnings.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/file.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/store.hpp"
 #include "tests/support/temporary_directory.hpp"
@@ -22,6 +25,13 @@ using test::TemporaryDirectory;
 
 inline constexpr std::string_view kKey = "k=1";
 inline const std::string kPayload(10'000, 'p');
+
+/// False on kernels before 5.6 and under QEMU: links below the root are then followed, except at a
+/// path's last component.
+inline bool kernel_has_openat2() {
+  const Fd fd(kRealCalls.openat2(AT_FDCWD, ".", O_RDONLY | O_CLOEXEC, 0));
+  return static_cast<bool>(fd) || errno != ENOSYS;
+}
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
