@@ -113,8 +113,10 @@ T counting(unsigned char start) {
 
 template <class T>
 void append(std::vector<unsigned char>& bytes, const T& value) {
-  const auto* first = reinterpret_cast<const unsigned char*>(&value);
-  bytes.insert(bytes.end(), first, first + sizeof(T));
+  // Not insert(), in which GCC 12 sees an overflow that is none.
+  const auto end = bytes.size();
+  bytes.resize(end + sizeof(T));
+  std::memcpy(bytes.data() + end, &value, sizeof(T));
 }
 
 TEST_F(LaunchArgumentsGpu, T26MixedSizesAndAlignments) {
