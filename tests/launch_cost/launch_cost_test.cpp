@@ -27,7 +27,7 @@ std::atomic<bool> watching{false};
 std::atomic<std::uint64_t> allocations{0};
 std::atomic<std::uint64_t> locks{0};
 
-void count(std::atomic<std::uint64_t>& counter) {
+[[maybe_unused]] void count(std::atomic<std::uint64_t>& counter) {
   if (watching.load(std::memory_order_relaxed)) counter.fetch_add(1, std::memory_order_relaxed);
 }
 
