@@ -62,8 +62,10 @@ Result<unsigned> write_attributes(const LoadedKernel& kernel, const LaunchShape&
         shape.programmatic_event.event, 0, shape.programmatic_event.at_block_start ? 1 : 0};
   if (shape.launch_completion_event != nullptr) {
     if (auto status = needs(12030, "a launch-completion event"); !status) return status.error();
-    add(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).launchCompletionEvent = {
-        shape.launch_completion_event, 0};
+    // Member by member, here and below: a whole structure would bring its padding along.
+    auto& completion = add(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).launchCompletionEvent;
+    completion.event = shape.launch_completion_event;
+    completion.flags = 0;
   }
   if (shape.cooperative) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
   if (shape.priority) add(CU_LAUNCH_ATTRIBUTE_PRIORITY).priority = *shape.priority;
@@ -71,10 +73,14 @@ Result<unsigned> write_attributes(const LoadedKernel& kernel, const LaunchShape&
     add(CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN).memSyncDomain =
         shape.memory_domain == MemoryDomain::remote ? CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE
                                                     : CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
-  if (const auto& window = shape.access_window; window.bytes > 0)
-    add(CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW).accessPolicyWindow = {
-        window.base, window.bytes, window.hit_ratio, property_of(window.hits),
-        property_of(window.misses)};
+  if (const auto& window = shape.access_window; window.bytes > 0) {
+    auto& policy = add(CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW).accessPolicyWindow;
+    policy.base_ptr = window.base;
+    policy.num_bytes = window.bytes;
+    policy.hitRatio = window.hit_ratio;
+    policy.hitProp = property_of(window.hits);
+    policy.missProp = property_of(window.misses);
+  }
   if (shape.shared_carveout_percent) {
     if (auto status = needs(12050, "a shared memory carveout per launch"); !status)
       return status.error();
