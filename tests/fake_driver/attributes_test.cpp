@@ -69,9 +69,7 @@ TEST_F(Attributes, EachIsExactlyWhatWasAskedFor) {
                  })},
       {{.launch_completion_event = event},
        attribute(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
-                 [&](Value& v) {
-                   v.launchCompletionEvent = {event, 0};
-                 })},
+                 [&](Value& v) { v.launchCompletionEvent.event = event; })},
       {{.cooperative = true},
        attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [](Value& v) { v.cooperative = 1; })},
       {{.priority = -3},
@@ -82,8 +80,11 @@ TEST_F(Attributes, EachIsExactlyWhatWasAskedFor) {
       {{.access_window = {.base = base, .bytes = 4096, .hit_ratio = 0.5f}},
        attribute(CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
                  [&](Value& v) {
-                   v.accessPolicyWindow = {base, 4096, 0.5f, CU_ACCESS_PROPERTY_PERSISTING,
-                                           CU_ACCESS_PROPERTY_STREAMING};
+                   v.accessPolicyWindow.base_ptr = base;
+                   v.accessPolicyWindow.num_bytes = 4096;
+                   v.accessPolicyWindow.hitRatio = 0.5f;
+                   v.accessPolicyWindow.hitProp = CU_ACCESS_PROPERTY_PERSISTING;
+                   v.accessPolicyWindow.missProp = CU_ACCESS_PROPERTY_STREAMING;
                  })},
       {{.shared_carveout_percent = 75},
        attribute(CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
@@ -320,7 +321,12 @@ TEST_F(Attributes, ADebugBuildCatchesADescriptorInTwoThreads) {
   ASSERT_TRUE(launch);
   driver_.set_latency("cuLaunchKernelEx", std::chrono::milliseconds(200));
   Status other;
-  std::thread busy([&] { EXPECT_TRUE(launch->launch(nullptr)); });
+  CUcontext context = nullptr;
+  cuda_->functions().cuCtxGetCurrent_(&context);
+  std::thread busy([&] {
+    cuda_->functions().cuCtxSetCurrent_(context);
+    EXPECT_TRUE(launch->launch(nullptr));
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   other = launch->set_grid({2});
   busy.join();
