@@ -131,6 +131,9 @@ std::vector<std::string> writes_in(const std::string& trace) {
 class TracedWarmStart : public ::testing::Test {
  protected:
   void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "the thread sanitizer writes files of its own";
+#endif
     KILN_REQUIRES_NVRTC();
     if (run({"/usr/bin/strace", "-f", "-o", (directory_ / "probe").string(), "/bin/true"})
             .exit_code != 0)
