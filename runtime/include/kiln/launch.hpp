@@ -69,8 +69,7 @@ class KILN_API LaunchDescriptor {
   Status set_cluster(Extent cluster_blocks) noexcept;
 
   /// launch(), and the graph node that it became. `stream` must be capturing.
-  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty;
-  ///         unsupported with a driver older than CUDA 12.3.
+  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
