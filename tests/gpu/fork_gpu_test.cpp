@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "kiln/version.hpp"
@@ -90,10 +91,13 @@ int fork_after_use(bool launch_first) {
   if (!id) return failed(message_of(id));
   const auto device = runtime->device();
   if (!device) return failed(message_of(device), kNoDevice);
+  std::optional<CudaDriver> cuda;
   LaunchDescriptor launch;
   if (launch_first) {
+    auto opened = CudaDriver::open();
+    if (!opened) return failed(opened.error().message(), kNoDevice);
+    cuda.emplace(*std::move(opened));
     if (const int code = launch_here(*runtime, *id, 1); code != 0) return code;
-    const auto cuda = *std::move(CudaDriver::open());
     auto prepared = runtime->launches().prepare(*runtime->get(*id), {}, CUdeviceptr{0}, 1u);
     if (!prepared) return failed(message_of(prepared));
     launch = *std::move(prepared);
