@@ -39,10 +39,10 @@ namespace kiln::kernels::dsv41_decode {
 //   sign of zero    promised nowhere
 //
 // Scores and sums must fit fp32: what overflows it is not promised. Memory that no valid entry
-// names is never looked at, nor are query heads from Key::heads on of any influence. Written are
-// the data and scale bytes of live heads and nothing else: with 8 heads or more whole groups.
+// names is never looked at; query heads from Key::heads on have no influence. Written are the data
+// and scale bytes of live heads and nothing else: whole groups with 8 heads or more.
 
-/// One call. All pointers are device pointers. Strides of 0 mean: without a gap.
+/// One call. All pointers are device pointers.
 struct Arguments {
   const void* query = nullptr;                // [tokens, 32 chunks, 64 heads, 16] bf16, not rotated
   const std::int64_t* positions = nullptr;    // [tokens]
@@ -51,14 +51,16 @@ struct Arguments {
   const void* swa_cache = nullptr;            // fp8 records, [swa_pages]
   const std::int32_t* swa_slots = nullptr;    // [tokens, Key::swa_slots]
   const std::int32_t* swa_lengths = nullptr;  // [tokens]
-  const void* compressed_cache = nullptr;     // Key::record, [compressed_pages]; this and the
-  const std::int32_t* compressed_slots = nullptr;  // [tokens, Key::compressed_slots]; next two are
-  const std::int32_t* compressed_lengths = nullptr;  // [tokens]; null at Key::compressed_slots 0
-  void* output = nullptr;  // [tokens, 8 groups, 4096] E4M3; element (c*8 + h)*32 + j of group
-                           // g is dim c*32 + j of head g*8 + h
-  void* output_scales = nullptr;  // UE8M0; of block b = c*8 + h of group g the byte (token +
-                                  // g * scale_group_stride_words + b/4 * scale_column_stride_words)
-                                  // * 4 + b%4
+  // These three are null at Key::compressed_slots 0.
+  const void* compressed_cache = nullptr;            // Key::record, [compressed_pages]
+  const std::int32_t* compressed_slots = nullptr;    // [tokens, Key::compressed_slots]
+  const std::int32_t* compressed_lengths = nullptr;  // [tokens]
+  // [tokens, 8 groups, 4096] E4M3. Element (c*8 + h)*32 + j of group g is dim c*32 + j of head
+  // g*8 + h.
+  void* output = nullptr;
+  // UE8M0. The scale of block b = c*8 + h of group g of a token is the byte
+  // (token + g * scale_group_stride_words + b/4 * scale_column_stride_words) * 4 + b%4.
+  void* output_scales = nullptr;
   std::uint64_t swa_page_stride_bytes = 0;
   std::uint64_t swa_row_stride_bytes = 0;  // slot to slot; 0: the record's bytes
   std::uint64_t swa_pages = 0;

@@ -57,6 +57,29 @@ TEST(DecodeOutput, FewerThanEightHeadsLeaveTheRestOfTheirGroup) {
   }
 }
 
+TEST(DecodeOutput, TokensOutsideTheAngleTableAreNotWritten) {
+  HostCall call = make_call({.key = {.heads = 8, .swa_slots = 8, .compressed_slots = 8},
+                             .tokens = 5,
+                             .bad_positions = true},
+                            35);
+  const auto beyond = static_cast<std::int64_t>(call.rope_positions);
+  ASSERT_EQ(call.positions[1], -1);
+  ASSERT_EQ(call.positions[3], beyond);
+  call.positions[0] = beyond - 1;
+  call.positions[4] = std::numeric_limits<std::int64_t>::max();
+  const Output output = reference(call.key, call.arguments());
+  encode_output(call.key, call.arguments(), output.values);
+  const Output back = decode_output(call.key, call.arguments());
+  for (std::size_t token = 0; token < 5; ++token) {
+    const bool live = token == 0 || token == 2;
+    EXPECT_EQ(output.of(token, 7)[9] != 0, live) << token;
+    EXPECT_EQ(back.of(token, 7)[9] != 0, live) << token;
+    const u8* bytes = call.output.data() + token * call.output_stride;
+    EXPECT_EQ(std::count(bytes, bytes + 4096, kOutputPattern) < 1000, live) << token;
+    EXPECT_EQ(call.output_scales[token * 4] != kOutputPattern, live) << token;
+  }
+}
+
 TEST(DecodeOutput, ComesBackWithinHalfAStep) {
   HostCall call = make_call({.key = {.heads = 32, .record = Record::nvfp4},
                              .tokens = 2,
