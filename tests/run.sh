@@ -40,8 +40,12 @@ jobs=$(nproc)
 set_up
 # Some tests trace system calls, and are skipped without it.
 [ "$(id -u)" != 0 ] || install_packages strace
-# The other presets build with it.
-[ "$preset" = release ] || command -v clang++ >/dev/null || install_packages clang
+# The other presets build with clang; the sanitizers' part of it is a package of its own.
+if [ "$preset" != release ]; then
+  command -v clang++ >/dev/null || install_packages clang
+  clang++ -fsanitize=address -x c++ - -o build/clang_probe <<<'int main() {}' 2>/dev/null ||
+    install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
+fi
 configure "$preset"
 say "building build/$preset"
 cmake --build --preset "$preset"
