@@ -2,12 +2,14 @@
 
 #include <array>
 
+#include "kernel_src/dsv41_decode/bench.hpp"
 #include "kernel_src/dsv41_kv_insert/bench.hpp"
 
 namespace kiln::kernels {
 
 std::span<const KernelBench> kernel_benches() noexcept {
-  static const std::array kBenches = {dsv41_kv_insert::kernel_bench()};
+  static const std::array kBenches = {dsv41_kv_insert::kernel_bench(),
+                                      dsv41_decode::swapab_bench()};
   return kBenches;
 }
 

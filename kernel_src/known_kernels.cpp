@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "kernel_src/dsv41_decode/plan.hpp"
 #include "kernel_src/dsv41_kv_insert/key.hpp"
 #include "kernel_src/key_from_json.hpp"
 
@@ -41,6 +42,8 @@ constexpr KnownKernel known_kernel(std::string_view name) {
 constexpr std::array kKnown = {
     known_kernel<dsv41_kv_insert::Key, dsv41_kv_insert::check, dsv41_kv_insert::spec_of>(
         "dsv41_kv_insert"),
+    known_kernel<dsv41_decode::Key, dsv41_decode::swapab::check_key, dsv41_decode::swapab::spec_of>(
+        "dsv41_swapab_decode"),
 };
 
 }  // namespace

@@ -53,8 +53,8 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 #define KILN_FUNCTION(name, version) \
-  static_cast<void>(entry("cu" #name, version, api->newer_cu##name));
-  KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
+  static_cast<void>(entry("cu" #name, version, api->cu##name##_v##version));
+  KILN_VERSIONED_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
 
   if (api->cuDriverGetVersion(&api->loaded_version) != CUDA_SUCCESS) api->loaded_version = 0;

@@ -46,10 +46,11 @@ namespace kiln {
   KILN_FUNCTION(cuMemFree, 3020)                                   \
   KILN_FUNCTION(cuStreamBatchMemOp, 11070)
 
-// Null where the driver is older than the version. By the type of that version, because headers
-// differ in which one the plain name means.
-#define KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION) \
-  KILN_FUNCTION(StreamGetCaptureInfo, 12030)          \
+// By the type of their version and named after it, because headers differ in which one the plain
+// name means. Null where the driver is older.
+#define KILN_VERSIONED_DRIVER_FUNCTIONS(KILN_FUNCTION) \
+  KILN_FUNCTION(StreamGetCaptureInfo, 11030)           \
+  KILN_FUNCTION(StreamGetCaptureInfo, 12030)           \
   KILN_FUNCTION(KernelGetParamInfo, 12040)
 
 // Exported for kiln::bench, which is a library of its own.
@@ -57,8 +58,8 @@ struct KILN_API DriverApi {
 #define KILN_FUNCTION(name, version) decltype(&::name) name = nullptr;
   KILN_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
-#define KILN_FUNCTION(name, version) PFN_cu##name##_v##version newer_cu##name = nullptr;
-  KILN_OPTIONAL_DRIVER_FUNCTIONS(KILN_FUNCTION)
+#define KILN_FUNCTION(name, version) PFN_cu##name##_v##version cu##name##_v##version = nullptr;
+  KILN_VERSIONED_DRIVER_FUNCTIONS(KILN_FUNCTION)
 #undef KILN_FUNCTION
   int loaded_version = 0;
 

@@ -13,9 +13,6 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
   if (!use) return use.error();
   if (slot_->fork_generation != fork_generation()) return forked_error();
   const auto& api = slot_->kernel->library().driver();
-  if (api.newer_cuStreamGetCaptureInfo == nullptr)
-    return launch_error(*slot_->kernel, ErrorCode::unsupported,
-                        "finding a captured node again needs a driver for CUDA 12.3 or newer");
   if (slot_->empty_grid)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         "the grid is empty, so there is nothing to capture");
@@ -38,23 +35,19 @@ Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
   if (auto status = check_capture(stream); !status) return status.error();
   if (auto status = launch(stream); !status) return status.error();
 
+  // What the stream depends on right after the launch is that launch and nothing else. The edges
+  // are asked for only because the driver refuses to leave a programmatic one out.
   const auto& api = slot_->kernel->library().driver();
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-  // What the stream depends on right after the launch is that launch and nothing else.
   const CUgraphNode* nodes = nullptr;
+  const CUgraphEdgeData* edges = nullptr;
   std::size_t count = 0;
   const auto result =
-      api.newer_cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr, &nodes, nullptr, &count);
-  // With a programmatic edge behind it the plain query is refused, so the edges are asked for too.
-  if (result == CUDA_ERROR_LOSSY_QUERY) {
-    const CUgraphEdgeData* edges = nullptr;
-    if (const auto again = api.newer_cuStreamGetCaptureInfo(stream, &state, nullptr, nullptr,
-                                                            &nodes, &edges, &count);
-        again != CUDA_SUCCESS)
-      return api.failed("cuStreamGetCaptureInfo", again);
-  } else if (result != CUDA_SUCCESS) {
-    return api.failed("cuStreamGetCaptureInfo", result);
-  }
+      api.cuStreamGetCaptureInfo_v12030 != nullptr
+          ? api.cuStreamGetCaptureInfo_v12030(stream, &state, nullptr, nullptr, &nodes, &edges,
+                                              &count)
+          : api.cuStreamGetCaptureInfo_v11030(stream, &state, nullptr, nullptr, &nodes, &count);
+  if (result != CUDA_SUCCESS) return api.failed("cuStreamGetCaptureInfo", result);
   if (count != 1)
     return launch_error(*slot_->kernel, ErrorCode::driver_failed,
                         "the stream depends on " + std::to_string(count) +

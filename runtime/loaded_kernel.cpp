@@ -36,10 +36,10 @@ namespace {
 // The driver's view of the parameters, where it tells it, against the table of the cubin that
 // arguments are packed by.
 Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFacts& facts) {
-  if (api.newer_cuKernelGetParamInfo == nullptr) return {};
+  if (api.cuKernelGetParamInfo_v12040 == nullptr) return {};
   for (std::size_t i = 0; i < facts.parameters.size(); ++i) {
     std::size_t offset = 0, bytes = 0;
-    const auto result = api.newer_cuKernelGetParamInfo(kernel, i, &offset, &bytes);
+    const auto result = api.cuKernelGetParamInfo_v12040(kernel, i, &offset, &bytes);
     const auto& parameter = facts.parameters[i];
     if (result != CUDA_SUCCESS) return api.failed("cuKernelGetParamInfo", result);
     if (offset != parameter.offset || bytes != parameter.bytes)

@@ -1,5 +1,6 @@
 #include "kiln/runtime.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/architecture.hpp"
@@ -113,8 +114,11 @@ Result<std::vector<DeviceInfo>> Runtime::State::devices() {
   return infos;
 }
 
-Result<Program> Runtime::State::program(const KernelSpec& spec) {
-  auto program = make_program(spec, sources, roots, memo);
+Result<Program> Runtime::State::program(const KernelSpec& spec, std::string_view architecture) {
+  KernelSpec chosen = spec;
+  for (const auto& variant : spec.variants)
+    if (variant.architecture == architecture) chosen.source = variant.source;
+  auto program = make_program(chosen, sources, roots, memo);
   if (program) program->skipped_toolkits = skipped_toolkits;
   return program;
 }
@@ -126,9 +130,10 @@ Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
     return Error(ErrorCode::unsupported, "kernel " + spec.name + " needs sm_" +
                                              std::to_string(spec.oldest_sm) + " or newer, not " +
                                              std::string(architecture));
-  KILN_TRY(auto made, program(spec));
-  return CompileRequest(std::make_shared<const Program>(std::move(made)), std::string(architecture),
-                        [this, &spec] { return program(spec); });
+  KILN_TRY(auto made, program(spec, architecture));
+  std::string name(architecture);
+  return CompileRequest(std::make_shared<const Program>(std::move(made)), name,
+                        [this, &spec, name] { return program(spec, name); });
 }
 
 Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
@@ -193,6 +198,16 @@ Result<KernelId> Runtime::add(const KernelSpec& spec) {
   // The program is made anew when it is compiled, from the files as they are then; here it proves
   // that it can be made.
   if (auto program = state_->program(spec); !program) return program.error();
+  for (auto variant = spec.variants.begin(); variant != spec.variants.end(); ++variant) {
+    const auto& name = variant->architecture;
+    const auto same = [&name](const SourceVariant& other) { return other.architecture == name; };
+    if (!parse_architecture(name) || std::any_of(spec.variants.begin(), variant, same))
+      return Error(ErrorCode::invalid_argument,
+                   "kernel " + spec.name + ": the architecture of variant " + variant->source +
+                       " is \"" + name +
+                       "\"; it must be one such as sm_90a that no other variant has");
+    if (auto program = state_->program(spec, name); !program) return program.error();
+  }
   return state_->registry.add(spec);
 }
 

@@ -33,7 +33,8 @@ struct Runtime::State {
   Result<std::vector<DeviceInfo>> devices();
 
   /// Everything that NVRTC would read for `spec` now.
-  Result<Program> program(const KernelSpec& spec);
+  /// Of the root file for `architecture`; without one, of the spec's own.
+  Result<Program> program(const KernelSpec& spec, std::string_view architecture = {});
   /// A request for `spec`, which must outlive it, on `architecture`.
   Result<CompileRequest> request(const KernelSpec& spec, std::string_view architecture);
   /// The slow half of get(): finds or compiles, and loads.

@@ -1,6 +1,8 @@
 // Arithmetic that C++ operators do not name. One function, one instruction.
 #pragma once
 
+#include "kernel_src/shared/types.hpp"
+
 namespace kiln::device {
 
 /// max.f32, all: the larger; of a NaN and a number, the number.
@@ -8,6 +10,28 @@ __device__ __forceinline__ float larger(float a, float b) {
   float maximum;
   asm("max.f32 %0, %1, %2;" : "=f"(maximum) : "f"(a), "f"(b));
   return maximum;
+}
+
+/// mul.rn.bf16x2, sm_90+: both products, rounded to even; subnormal factors count.
+__device__ __forceinline__ kernels::u32 multiply_bf16x2(kernels::u32 a, kernels::u32 b) {
+  kernels::u32 products;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+  return products;
+}
+
+/// lop3.b32, all: the bits of `a` where `mask` has ones, those of `b` elsewhere.
+__device__ __forceinline__ kernels::u32 select_bits(kernels::u32 mask, kernels::u32 a,
+                                                    kernels::u32 b) {
+  kernels::u32 bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(bits) : "r"(mask), "r"(a), "r"(b));
+  return bits;
+}
+
+/// ex2.approx.ftz.f32, all: 2^x within 2 units in the last place; 0 below 2^-126, of -infinity too.
+__device__ __forceinline__ float power_of_2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 
 }  // namespace kiln::device

@@ -13,4 +13,11 @@ __device__ __forceinline__ kernels::u32 e4m3x2_of_floats(float low, float high) 
   return pair;
 }
 
+/// cvt.rn.bf16x2.f32, sm_80+: both to bf16, ties to even; `low` in the lower half.
+__device__ __forceinline__ kernels::u32 bf16x2_of_floats(float low, float high) {
+  kernels::u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 }  // namespace kiln::device

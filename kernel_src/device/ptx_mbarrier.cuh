@@ -32,6 +32,13 @@ __device__ __forceinline__ void barrier_arrive_expect(kernels::u32 barrier, kern
                : "memory");
 }
 
+/// mbarrier.arrive.release.cluster, sm_90+: one arrival at a barrier of another block, whose
+/// address address_in_block() gave; what this thread knows to be done is done for who waits there.
+__device__ __forceinline__ void barrier_arrive_in_block(kernels::u32 barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+
 /// mbarrier.try_wait.parity.b64, sm_90+: whether the phase of this parity (0 for the first) has
 /// ended, after waiting a while. In a loop; what the copies wrote is visible once it is true.
 __device__ __forceinline__ bool barrier_try_wait(kernels::u32 barrier, kernels::u32 parity) {
@@ -40,6 +47,22 @@ __device__ __forceinline__ bool barrier_try_wait(kernels::u32 barrier, kernels::
       "{\n\t"
       ".reg .pred ended;\n\t"
       "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, ended;\n\t"
+      "}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// mbarrier.try_wait.parity.acquire.cluster, sm_90+: the same where other blocks arrive.
+__device__ __forceinline__ bool barrier_try_wait_cluster(kernels::u32 barrier,
+                                                         kernels::u32 parity) {
+  kernels::u32 done;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred ended;\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n\t"
       "selp.u32 %0, 1, 0, ended;\n\t"
       "}"
       : "=r"(done)

@@ -33,6 +33,20 @@ __device__ __forceinline__ Words4 load_16_once(const void* from) {
   return words;
 }
 
+/// ld.global.u16, all: 2 bytes.
+__device__ __forceinline__ u32 load_2(const void* from) {
+  unsigned short word;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(word) : "l"(from) : "memory");
+  return word;
+}
+
+/// ld.global.u8, all: a byte.
+__device__ __forceinline__ u32 load_1(const void* from) {
+  u32 byte;
+  asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(from) : "memory");
+  return byte;
+}
+
 /// st.global.v4.b32, all: 16 bytes.
 __device__ __forceinline__ void store_16(void* to, const Words4& words) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y),

@@ -16,4 +16,11 @@ __device__ __forceinline__ kernels::u32 from_lane_across(kernels::u32 word,
   return other;
 }
 
+/// redux.sync.max.s32, sm_80+: the largest of all 32 lanes' integers; all take part.
+__device__ __forceinline__ int largest_of_warp(int word) {
+  int largest;
+  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(largest) : "r"(word));
+  return largest;
+}
+
 }  // namespace kiln::device

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "fixture.hpp"
+#include "support/stream_caller.hpp"
 
 namespace kiln::test {
 namespace {
@@ -78,6 +79,21 @@ TEST_F(Launching, ShapeAndStreamPassThrough) {
     EXPECT_EQ(seen.shared_bytes, 100u << 10);
     EXPECT_EQ(seen.stream, handle);
   }
+}
+
+// However the caller is built: trial T29.
+TEST_F(Launching, HandlesOfStreamsPassThroughFromBothBuildsOfACaller) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  EXPECT_FALSE(plain_caller.null_is_per_thread);
+  EXPECT_TRUE(per_thread_caller.null_is_per_thread);
+  for (const auto* caller : {&plain_caller, &per_thread_caller})
+    for (const auto handle : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+      driver_.forget();
+      ASSERT_TRUE(caller->launch(*launch, handle)) << caller->name;
+      EXPECT_EQ(only().stream, handle) << caller->name;
+    }
 }
 
 TEST_F(Launching, ArgumentsArriveByteForByte) {

@@ -158,14 +158,43 @@ TEST_F(Lifetime, AForkedChildIsToldSoAndNeverCallsTheDriver) {
   EXPECT_TRUE(launch->launch(nullptr)) << "the parent goes on";
 }
 
-// The driver goes at exit, before what was there earlier than it. Without a context, since the
-// parent must not have started the driver either.
-class Exit : public RuntimeFixture {
+// Nobody has started the driver yet, so that a child can.
+class Unstarted : public RuntimeFixture {
+ protected:
+  FakeDriver driver_;
+};
+
+// Trial T16 (a); on a real driver in tests/gpu/fork_gpu_test.cpp.
+TEST_F(Unstarted, T16WhatNamesAnArchitectureLeavesCudaToTheForkedChild) {
+  auto runtime = open();
+  ASSERT_TRUE(runtime.add_source("wait.cu", kWaitSource));
+  const auto id = runtime.add(plain_spec("wait.cu"));
+  ASSERT_TRUE(id) << message_of(id);
+  ASSERT_TRUE(runtime.look_up(*id, "sm_90a"));
+  ASSERT_TRUE(runtime.warmup({.architectures = {"sm_90a"}}));
+  CUcontext context = nullptr;
+  EXPECT_EQ(driver_.symbol<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent")(&context),
+            CUDA_ERROR_NOT_INITIALIZED);
+  const auto launch_here = [&] {
+    const auto cuda = CudaDriver::open();
+    if (!cuda) return 1;
+    const auto kernel = runtime.get(*id);
+    if (!kernel) return 2;
+    auto launch = runtime.launches().prepare(*kernel, {}, CUdeviceptr{0});
+    if (!launch || !launch->launch(nullptr)) return 3;
+    return driver_.launches().size() == 1 && runtime.counters().compiles == 1 ? 0 : 4;
+  };
+  EXPECT_EQ(in_child(launch_here), 0);
+  EXPECT_EQ(in_child(launch_here), 0);
+  EXPECT_EQ(launch_here(), 0) << "the parent can, after its children";
+}
+
+// The driver goes at exit, before what was there earlier than it.
+class Exit : public Unstarted {
  protected:
   inline static Kernel last_kernel;
   inline static const FakeDriver* last_driver = nullptr;
   inline static std::vector<std::string>* last_warnings = nullptr;
-  FakeDriver driver_;
 };
 
 TEST_F(Exit, AKernelThatGoesAfterTheDriverIsSilent) {

@@ -64,6 +64,27 @@ TEST(NumberFormats, E4m3RoundsEveryBf16AndTheNeighboursOfEveryTie) {
   }
 }
 
+TEST(NumberFormats, Bf16RoundsBackAndAtEveryTie) {
+  for (u32 bits = 0; bits < 0x10000; ++bits) {
+    const auto code = static_cast<u16>(bits);
+    const float value = float_of_bf16(code);
+    if (std::isnan(value)) {
+      ASSERT_EQ(bf16_of_float(value), 0x7fff) << bits;
+      continue;
+    }
+    ASSERT_EQ(bf16_of_float(value), code);
+    if (std::isinf(value)) continue;
+    // The next code lies further from zero; the largest float's next is infinity.
+    const float tie = float_of((bits << 16) + 0x8000u);
+    const auto next = static_cast<u16>(code + 1);
+    ASSERT_EQ(bf16_of_float(float_of(bits_of(tie) - 1)), code) << bits;
+    ASSERT_EQ(bf16_of_float(tie), code % 2 == 0 ? code : next) << bits;
+    ASSERT_EQ(bf16_of_float(float_of(bits_of(tie) + 1)), next) << bits;
+  }
+  EXPECT_EQ(bf16_of_float(float_of(0x7f800001u)), 0x7fff)
+      << "no bit of this NaN is in its upper half";
+}
+
 TEST(NumberFormats, Ue8m0DecodesAllCodesAndIsTheSmallestPowerThatHoldsAmax) {
   for (u32 code = 0; code < 255; ++code)
     EXPECT_EQ(static_cast<double>(float_of_ue8m0(code)),

@@ -203,9 +203,13 @@ TEST(Layering, EveryKernelFolderIsComplete) {
   for (const auto& kernel : kernel_folders()) {
     const auto folder = kRoot / "kernel_src" / kernel;
     for (const auto* name :
-         {"kernel.cu", "args.hpp", "key.hpp", "plan.hpp", "plan.cpp", "launch.hpp", "launch.cpp",
+         {"args.hpp", "key.hpp", "plan.hpp", "plan.cpp", "launch.hpp", "launch.cpp",
           "reference.hpp", "reference.cpp", "bench.hpp", "bench.cpp", "NOTES.md"})
       EXPECT_TRUE(fs::exists(folder / name)) << kernel << " has no " << name;
+    const auto programs = sources_below("kernel_src/" + kernel);
+    EXPECT_TRUE(std::any_of(programs.begin(), programs.end(),
+                            [](const auto& file) { return file.extension() == ".cu"; }))
+        << kernel << " has no device code";
     EXPECT_TRUE(fs::exists(kRoot / "tests/kernel_src" / (kernel + "_test.cpp")))
         << kernel << " has no test";
   }

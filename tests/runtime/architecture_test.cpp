@@ -1,5 +1,6 @@
 #include "runtime/architecture.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 namespace kiln {
@@ -41,6 +42,16 @@ TEST(Architecture, OfADeviceIsSpecificFromNineOn) {
   EXPECT_EQ(architecture_of(9, 0), "sm_90a");
   EXPECT_EQ(architecture_of(10, 3), "sm_103a");
   EXPECT_EQ(architecture_of(12, 1), "sm_121a");
+}
+
+// With GPUs: tests/gpu/fork_gpu_test.cpp.
+TEST(Architecture, WithoutNvmlNoneIsInstalledAndTheCureIsNamed) {
+  if (::dlopen("libnvidia-ml.so.1", RTLD_NOW) != nullptr) GTEST_SKIP() << "there is NVML here";
+  const auto installed = installed_architectures();
+  ASSERT_FALSE(installed);
+  EXPECT_EQ(installed.error().code(), ErrorCode::no_device);
+  EXPECT_NE(installed.error().message().find("libnvidia-ml.so.1"), std::string::npos);
+  EXPECT_NE(installed.error().message().find("name the architectures"), std::string::npos);
 }
 
 TEST(Architecture, FamilyTargetsCameWithTwelveNine) {

@@ -36,6 +36,8 @@ namespace kiln::test {
   KILN_FUNCTION(cuMemAlloc)                       \
   KILN_FUNCTION(cuMemFree)                        \
   KILN_FUNCTION(cuMemGetInfo)                     \
+  KILN_FUNCTION(cuMemHostAlloc)                   \
+  KILN_FUNCTION(cuMemFreeHost)                    \
   KILN_FUNCTION(cuMemcpyHtoD)                     \
   KILN_FUNCTION(cuMemcpyDtoH)                     \
   KILN_FUNCTION(cuMemsetD8)                       \

@@ -23,11 +23,20 @@ enum class UnknownInputs : unsigned char {
   compile_without_storing  ///< compile anew in each process, keep nothing on disk, warn
 };
 
+/// Another root file for one architecture, such as "sm_90a".
+struct SourceVariant {
+  std::string architecture{};
+  std::string source{};
+  bool operator==(const SourceVariant&) const = default;
+};
+
 struct KernelSpec {
   /// What reports and logs call this kernel.
   std::string name{};
   /// Include name of the root file, as added to the Runtime's sources.
   std::string source{};
+  /// Root files that take its place for their architectures; entry, key and options stay.
+  std::vector<SourceVariant> variants{};
   /// The symbol of the kernel, declared extern "C" __global__. Unused with a name expression.
   std::string entry = "entry";
   /// For templates: a C++ constant expression that names the kernel, such as "scale<float, 4>".

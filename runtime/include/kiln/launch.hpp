@@ -48,7 +48,9 @@ class KILN_API LaunchDescriptor {
   // Everything below requires a descriptor, not an empty one.
 
   /// Enqueues the kernel in the current context, or captures it. `stream` goes to the driver as it
-  /// is: null is the legacy default stream, and the special handles pass through.
+  /// is: null is the legacy default stream, and the special handles pass through. That holds for
+  /// callers built with CUDA_API_PER_THREAD_DEFAULT_STREAM, or its like, as well: what their own
+  /// calls of CUDA mean by 0 is CU_STREAM_PER_THREAD here.
   /// One driver call, no lock of ours; success and a driver's error allocate nothing.
   /// Errors  driver_failed with the driver's result; capture_active for the legacy stream while
   ///         another stream of the context is being captured; no_device after a fork.
@@ -69,8 +71,7 @@ class KILN_API LaunchDescriptor {
   Status set_cluster(Extent cluster_blocks) noexcept;
 
   /// launch(), and the graph node that it became. `stream` must be capturing.
-  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty;
-  ///         unsupported with a driver older than CUDA 12.3.
+  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they

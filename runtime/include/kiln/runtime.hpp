@@ -5,6 +5,9 @@
 //
 // Threads: every member from any thread. Devices: any number; a kernel is compiled per architecture
 // and loaded per device. No driver is needed until get().
+// Forks: a process may fork, and use CUDA in the child, until it has initialised CUDA itself. Here
+// get(), device(), devices(), tensor maps and a warmup() that names no architecture do that; what
+// takes an architecture does not, and installed_architectures() says which ones.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,62 @@
+// Products with a tile by mma.sync, for every architecture from sm_90: see tile_products.cuh. Warps
+// work alone; the sums lie as those of the wgmma back-end.
+#pragma once
+
+#include "kernel_src/device/ptx_mma.cuh"
+#include "kernel_src/device/tile_products.cuh"
+
+namespace kiln::device {
+
+struct MmaProducts {
+  static __device__ __forceinline__ void publish() {}
+  static __device__ __forceinline__ void begin() {}
+  static __device__ __forceinline__ void end() {}
+
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void add_rows(float (&sums)[columns / 2], kernels::u32 rows,
+                                                  kernels::u32 first_piece, kernels::u32 at) {
+    const kernels::u32 lane = threadIdx.x % 32;
+    const kernels::u32 warp_rows = rows + threadIdx.x / 32 % 4 * 2048;
+    // Matrices: rows 0 to 7, rows 8 to 15, then the same of the next piece.
+    kernels::u32 a[4];
+    load_matrices(
+        a, warp_rows + lane / 8 % 2 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 16));
+    multiply<columns, 1>(&sums, &a, at);
+  }
+
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void add_transposed(float (&sums)[2][columns / 2],
+                                                        kernels::u32 rows, kernels::u32 to_second,
+                                                        kernels::u32 at) {
+    const kernels::u32 lane = threadIdx.x % 32;
+    // Of 64 elements this warp has two pieces. Matrices: the first piece of rows 0 to 7, the
+    // second, then the same of rows 8 to 15.
+    const kernels::u32 from =
+        rows + lane / 16 * 1024 + in_eight_rows(lane % 8, threadIdx.x / 32 % 4 * 2 + lane / 8 % 2);
+    kernels::u32 a[2][4];
+    load_matrices_transposed(a[0], from);
+    load_matrices_transposed(a[1], from + to_second);
+    multiply<columns, 2>(sums, a, at);
+  }
+
+ private:
+  template <kernels::u32 columns, kernels::u32 count>
+  static __device__ __forceinline__ void multiply(float (*sums)[columns / 2],
+                                                  const kernels::u32 (*a)[4], kernels::u32 at) {
+    const kernels::u32 lane = threadIdx.x % 32;
+    // Matrices: elements 0 to 7 and 8 to 15 of one 8 columns, then those of the next.
+    const kernels::u32 from = at + (lane / 8 % 2 * (columns / 8) + lane / 16) * 128 + lane % 8 * 16;
+#pragma unroll
+    for (kernels::u32 n = 0; n < columns / 8; n += 2) {
+      kernels::u32 b[4];
+      load_matrices(b, from + n * 128);
+#pragma unroll
+      for (kernels::u32 m = 0; m < count; ++m) {
+        mma_bf16_16x8x16(sums[m] + 4 * n, a[m], b[0], b[1]);
+        mma_bf16_16x8x16(sums[m] + 4 * n + 4, a[m], b[2], b[3]);
+      }
+    }
+  }
+};
+
+}  // namespace kiln::device

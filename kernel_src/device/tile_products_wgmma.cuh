@@ -1,0 +1,71 @@
+// Products with a tile by wgmma, for sm_90a: see tile_products.cuh. A warpgroup works together;
+// each of its warps gets 16 of 64 rows.
+#pragma once
+
+#include "kernel_src/device/ptx_proxy.cuh"
+#include "kernel_src/device/ptx_wgmma.cuh"
+#include "kernel_src/device/tile_products.cuh"
+
+namespace kiln::device {
+
+struct WgmmaProducts {
+  /// After writing a tile or columns, before the barrier that the readers wait for.
+  static __device__ __forceinline__ void publish() { fence_async_shared(); }
+  static __device__ __forceinline__ void begin() { warpgroup_fence(); }
+  /// After it the sums can be read.
+  static __device__ __forceinline__ void end() {
+    warpgroup_commit();
+    warpgroup_wait<0>();
+  }
+
+  /// sums += 64 rows times `columns`, a step of 16 elements of each row; the rows start at address
+  /// `rows`, and the step's elements are its pieces `first_piece` and the next.
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void add_rows(float (&sums)[columns / 2], kernels::u32 rows,
+                                                  kernels::u32 first_piece, kernels::u32 at) {
+    multiply<columns, false>(sums, descriptor(rows + first_piece * 16, 1, 64, kSwizzled),
+                             columns_at<columns>(at));
+  }
+
+  /// The same with the tile's columns for rows: twice 64 elements of 16 rows, which start at `rows`
+  /// and `to_second` further on.
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void add_transposed(float (&sums)[2][columns / 2],
+                                                        kernels::u32 rows, kernels::u32 to_second,
+                                                        kernels::u32 at) {
+    multiply<columns, true>(sums[0], descriptor(rows, 1, 64, kSwizzled), columns_at<columns>(at));
+    multiply<columns, true>(sums[1], descriptor(rows + to_second, 1, 64, kSwizzled),
+                            columns_at<columns>(at));
+  }
+
+ private:
+  static constexpr kernels::u64 kSwizzled = kernels::u64{1} << 62;  // 128 bytes
+
+  // Where an operand lies: distances in units of 16 bytes, between matrices along the sum and
+  // between groups of eight.
+  static __device__ __forceinline__ kernels::u64 descriptor(kernels::u32 address,
+                                                            kernels::u64 along_sum,
+                                                            kernels::u64 between_groups,
+                                                            kernels::u64 kind) {
+    return static_cast<kernels::u64>(address >> 4 & 0x3fffu) | along_sum << 16 |
+           between_groups << 32 | kind;
+  }
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ kernels::u64 columns_at(kernels::u32 address) {
+    return descriptor(address, columns, 8, 0);
+  }
+  template <kernels::u32 columns, bool transposed>
+  static __device__ __forceinline__ void multiply(float (&sums)[columns / 2], kernels::u64 a,
+                                                  kernels::u64 b) {
+    if constexpr (columns == 16) {
+      warpgroup_mma_64x16x16<transposed>(sums, a, b);
+    } else if constexpr (columns == 32) {
+      warpgroup_mma_64x32x16<transposed>(sums, a, b);
+    } else {
+      static_assert(columns == 64, "16, 32 or 64 columns");
+      warpgroup_mma_64x64x16<transposed>(sums, a, b);
+    }
+  }
+};
+
+}  // namespace kiln::device

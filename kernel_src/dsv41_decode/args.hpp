@@ -1,0 +1,110 @@
+// What changes with every call, passed by value as one grid constant, and how the programs share
+// out their work.
+#pragma once
+
+#include "kernel_src/shared/dsv41_record.hpp"
+
+namespace kiln::kernels::dsv41_decode {
+
+/// One paged cache and the slots of it that each token attends to.
+struct CacheArgs {
+  const u8* base = nullptr;
+  const int* slots = nullptr;    // [tokens, width]
+  const int* lengths = nullptr;  // [tokens]
+  u64 page_stride_bytes = 0;
+  u64 row_stride_bytes = 0;  // from slot to slot in a page
+  u64 cache_slots = 0;       // entries from this number on are skipped
+};
+
+struct Args {
+  const u16* query = nullptr;  // [tokens, 32 chunks, 64 heads, 16] bf16
+  const i64* positions = nullptr;
+  const float* cos_sin = nullptr;  // [rope_positions, 32 cos then 32 sin]
+  const float* sinks = nullptr;    // [heads], or null
+  CacheArgs swa{};
+  CacheArgs compressed{};
+  u8* output = nullptr;          // [tokens, 8 groups, 4096] E4M3
+  u32* output_scales = nullptr;  // four UE8M0 to a word
+  u64 output_stride_bytes = 0;   // from token to token
+  u64 scale_group_stride_words = 0;
+  u64 scale_column_stride_words = 0;
+  u64 rope_positions = 0;
+};
+static_assert(sizeof(Args) == 176, "host and device must agree");
+
+/// Heads of a group, which share a row of the output.
+inline constexpr u32 kGroupHeads = 8;
+/// Elements that share a scale of the output.
+inline constexpr u32 kOutputBlock = 32;
+
+namespace swapab {
+
+inline constexpr u32 kWarps = 16;
+inline constexpr u32 kBlockThreads = kWarps * 32;
+inline constexpr u32 kSwaTile = 64;
+inline constexpr u32 kCompressedTile = 128;
+inline constexpr u32 kMostTiles = 8;  // the largest portable cluster
+
+KILN_SHARED constexpr u32 swa_tiles(u32 swa_slots) {
+  return (swa_slots + kSwaTile - 1) / kSwaTile;
+}
+KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots) {
+  return swa_tiles(swa_slots) + (compressed_slots + kCompressedTile - 1) / kCompressedTile;
+}
+
+/// Elements that the blocks of a cluster hand each other at once: 32 of the 8 heads of a group.
+inline constexpr u32 kUnitBytes = kGroupHeads * kOutputBlock * 4;
+KILN_SHARED constexpr u32 units(u32 heads) {
+  return heads / kGroupHeads * (dsv41::kHeadDim / kOutputBlock);
+}
+
+/// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
+/// to 1024. What blocks send each other lies at the same place in all of them.
+struct Layout {
+  u32 records = 0;   // [8 parts of a row, tile, 64] bf16; see device/tile_products.cuh
+  u32 landed = 0;    // [tiles, units of this block] partial outputs, over query and scores
+  u32 query = 0;     // Q, as columns
+  u32 scores = 0;    // [splits, heads, tile + 4] float
+  u32 weights = 0;   // P, as columns
+  u32 sums = 0;      // [tiles, heads] maximum and sum of a tile, as two floats
+  u32 valid = 0;     // [tile] whether the slot is to be read, one byte each
+  u32 barriers = 0;  // of what the blocks send, and of their leave to do so
+  u32 bytes = 0;
+};
+
+/// Warps that share the sum of a score.
+KILN_SHARED constexpr u32 splits(u32 tile) {
+  return kWarps * 16 / tile;
+}
+KILN_SHARED constexpr u32 score_row_floats(u32 tile) {
+  return tile + 4;
+}
+/// Columns of P for 16 slots, high and low terms, and a little more: so they start in other banks.
+KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
+  return heads * 64 + 16;
+}
+KILN_SHARED constexpr u32 larger_of(u32 a, u32 b) {
+  return a > b ? a : b;
+}
+
+/// The same for all blocks: with compressed slots their tile is the larger one.
+KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, bool compressed) {
+  const u32 tile = compressed ? kCompressedTile : kSwaTile;
+  Layout at;
+  at.landed = at.records + tile * dsv41::kHeadDim * 2;
+  at.query = at.landed;
+  at.scores = at.query + heads * dsv41::kHeadDim * 2;
+  const u32 landed_end = at.landed + tiles * ((units(heads) + tiles - 1) / tiles) * kUnitBytes;
+  // A tile of 64 has twice the splits, and its rows are a little more than half as long.
+  const u32 scores_end = at.scores + splits(kSwaTile) * heads * score_row_floats(kSwaTile) * 4;
+  at.weights = larger_of(landed_end, scores_end);
+  at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
+  at.valid = at.sums + tiles * heads * 8;
+  at.barriers = at.valid + tile;
+  at.bytes = at.barriers + 16;
+  return at;
+}
+
+}  // namespace swapab
+
+}  // namespace kiln::kernels::dsv41_decode

@@ -1,0 +1,208 @@
+#include "kernel_src/dsv41_decode/launch.hpp"
+
+#include <limits>
+#include <string>
+
+namespace kiln::kernels::dsv41_decode {
+namespace {
+
+// Together with the limits of tokens and page slots these keep address arithmetic inside 63 bits.
+constexpr std::uint64_t kMostOutputStrideBytes = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostScaleStrideWords = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostPageStrideBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostRowStrideBytes = std::uint64_t{1} << 46;
+constexpr std::uint64_t kTokenOutputBytes = dsv41::kPaddedHeads * dsv41::kHeadDim;
+
+Error wrong(std::string_view name, const std::string& value, const std::string& allowed) {
+  return {ErrorCode::invalid_argument,
+          "dsv41_decode: " + std::string(name) + " is " + value + "; " + allowed};
+}
+
+std::string hexadecimal(std::uintptr_t value) {
+  std::string digits;
+  do {
+    digits.insert(digits.begin(), "0123456789abcdef"[value % 16]);
+    value /= 16;
+  } while (value != 0);
+  return "0x" + digits;
+}
+
+Status check_pointer(std::string_view name, const void* pointer, unsigned alignment) {
+  if (pointer == nullptr) return wrong(name, "null", "it must be a device pointer");
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (address % alignment != 0)
+    return wrong(name, hexadecimal(address),
+                 "it must be a multiple of " + std::to_string(alignment));
+  return {};
+}
+
+Status check_stride(std::string_view name, std::uint64_t stride, std::uint64_t least,
+                    std::uint64_t most, std::uint64_t multiple) {
+  if (stride >= least && stride <= most && stride % multiple == 0) return {};
+  return wrong(
+      name, std::to_string(stride),
+      "it must be " +
+          (multiple == 1 ? std::string() : "a multiple of " + std::to_string(multiple) + ", ") +
+          "from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+/// The arguments with every "0: without a gap" filled in.
+Arguments with_strides(const Key& key, Arguments arguments) noexcept {
+  if (arguments.swa_row_stride_bytes == 0)
+    arguments.swa_row_stride_bytes = dsv41::record_bytes(Record::fp8);
+  if (arguments.compressed_row_stride_bytes == 0)
+    arguments.compressed_row_stride_bytes = dsv41::record_bytes(key.record);
+  if (arguments.output_stride_bytes == 0) arguments.output_stride_bytes = kTokenOutputBytes;
+  return arguments;
+}
+
+struct Cache {
+  std::string prefix;  // of the arguments' names
+  Record record;
+  std::uint64_t page_slots;
+  const void* base;
+  const std::int32_t* slots;
+  const std::int32_t* lengths;
+  std::uint64_t page_stride, row_stride, pages;
+};
+
+Status check_cache(const Cache& cache) {
+  const auto name = [&cache](std::string_view rest) { return cache.prefix + std::string(rest); };
+  if (Status good = check_pointer(name("cache"), cache.base, 16); !good) return good;
+  if (Status good = check_pointer(name("slots"), cache.slots, 4); !good) return good;
+  if (Status good = check_pointer(name("lengths"), cache.lengths, 4); !good) return good;
+  const std::uint64_t record = dsv41::record_bytes(cache.record);
+  if (Status good =
+          check_stride(name("row_stride_bytes"), cache.row_stride, record, kMostRowStrideBytes, 16);
+      !good)
+    return good;
+  // The last slot of a page may end with its record; what follows belongs to nobody here.
+  const std::uint64_t page = (cache.page_slots - 1) * cache.row_stride + record;
+  if (Status good = check_stride(name("page_stride_bytes"), cache.page_stride, page,
+                                 kMostPageStrideBytes, 16);
+      !good)
+    return good;
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::uint64_t most_pages = most / cache.page_stride;
+  if (cache.pages == 0 || cache.pages > most_pages)
+    return wrong(name("pages"), std::to_string(cache.pages),
+                 "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
+  return {};
+}
+
+Status check_output(const Arguments& arguments) {
+  if (Status good = check_pointer("output", arguments.output, 16); !good) return good;
+  if (Status good = check_pointer("output_scales", arguments.output_scales, 4); !good) return good;
+  if (Status good = check_stride("output_stride_bytes", arguments.output_stride_bytes,
+                                 kTokenOutputBytes, kMostOutputStrideBytes, 16);
+      !good)
+    return good;
+  // A column has a word for each token; a group has 32 columns, in either order of the strides.
+  if (Status good = check_stride("scale_column_stride_words", arguments.scale_column_stride_words,
+                                 arguments.tokens, kMostScaleStrideWords, 1);
+      !good)
+    return good;
+  return check_stride("scale_group_stride_words", arguments.scale_group_stride_words,
+                      arguments.tokens, kMostScaleStrideWords, 1);
+}
+
+}  // namespace
+
+Status check(const Key& key, const Arguments& given) {
+  if (Status good = check(key); !good) return good;
+  if (given.tokens == 0) return {};
+  const Arguments arguments = with_strides(key, given);
+  if (Status good = check_pointer("query", arguments.query, 16); !good) return good;
+  if (Status good = check_pointer("positions", arguments.positions, 8); !good) return good;
+  if (Status good = check_pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
+  if (arguments.sinks != nullptr)
+    if (Status good = check_pointer("sinks", arguments.sinks, 4); !good) return good;
+  constexpr std::uint64_t most_positions = std::uint64_t{1} << 48;
+  if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
+    return wrong("rope_positions", std::to_string(arguments.rope_positions),
+                 "it must be from 1 to " + std::to_string(most_positions));
+  if (Status good =
+          check_cache({"swa_", Record::fp8, key.swa_page_slots, arguments.swa_cache,
+                       arguments.swa_slots, arguments.swa_lengths, arguments.swa_page_stride_bytes,
+                       arguments.swa_row_stride_bytes, arguments.swa_pages});
+      !good)
+    return good;
+  if (key.compressed_slots != 0)
+    if (Status good =
+            check_cache({"compressed_", key.record, key.page_slots, arguments.compressed_cache,
+                         arguments.compressed_slots, arguments.compressed_lengths,
+                         arguments.compressed_page_stride_bytes,
+                         arguments.compressed_row_stride_bytes, arguments.compressed_pages});
+        !good)
+      return good;
+  return check_output(arguments);
+}
+
+Args args_of(const Key& key, const Arguments& given) noexcept {
+  const Arguments arguments = with_strides(key, given);
+  return {.query = static_cast<const u16*>(arguments.query),
+          .positions = arguments.positions,
+          .cos_sin = arguments.cos_sin,
+          .sinks = arguments.sinks,
+          .swa = {.base = static_cast<const u8*>(arguments.swa_cache),
+                  .slots = arguments.swa_slots,
+                  .lengths = arguments.swa_lengths,
+                  .page_stride_bytes = arguments.swa_page_stride_bytes,
+                  .row_stride_bytes = arguments.swa_row_stride_bytes,
+                  .cache_slots = arguments.swa_pages * key.swa_page_slots},
+          .compressed = {.base = static_cast<const u8*>(arguments.compressed_cache),
+                         .slots = arguments.compressed_slots,
+                         .lengths = arguments.compressed_lengths,
+                         .page_stride_bytes = arguments.compressed_page_stride_bytes,
+                         .row_stride_bytes = arguments.compressed_row_stride_bytes,
+                         .cache_slots = arguments.compressed_pages * key.page_slots},
+          .output = static_cast<u8*>(arguments.output),
+          .output_scales = static_cast<u32*>(arguments.output_scales),
+          .output_stride_bytes = arguments.output_stride_bytes,
+          .scale_group_stride_words = arguments.scale_group_stride_words,
+          .scale_column_stride_words = arguments.scale_column_stride_words,
+          .rope_positions = arguments.rope_positions};
+}
+
+namespace {
+
+Status check_launch(const Key& key, const Arguments& arguments) {
+  if (arguments.tokens == 0)
+    return wrong("tokens", "0", "there is nothing to prepare; launch() takes it and does nothing");
+  if (arguments.tokens > swapab::kMostTokens)
+    return wrong(
+        "tokens", std::to_string(arguments.tokens),
+        "it must be at most " + std::to_string(swapab::kMostTokens) + ", which the grid can hold");
+  return check(key, arguments);
+}
+
+}  // namespace
+
+Result<SwapabDecode> SwapabDecode::create(Runtime& runtime, const Key& key) {
+  if (const Status good = swapab::check_key(key); !good) return good.error();
+  KILN_TRY(const KernelId id, runtime.add(swapab::spec_of(key)));
+  return SwapabDecode(runtime, id, key);
+}
+
+Result<LaunchDescriptor> SwapabDecode::prepare(const Arguments& arguments, Overlap overlap) const {
+  if (const Status good = check_launch(key_, arguments); !good) return good.error();
+  KILN_TRY(const Kernel kernel, runtime_->get(id_));
+  LaunchShape shape = swapab::plan_of(key_, arguments.tokens).shape;
+  shape.overlap_previous = overlap;
+  return runtime_->launches().prepare(kernel, shape, args_of(key_, arguments));
+}
+
+Status SwapabDecode::update(LaunchDescriptor& launch, const Arguments& arguments) const {
+  if (Status good = check_launch(key_, arguments); !good) return good;
+  if (Status set = launch.set_argument(0, args_of(key_, arguments)); !set) return set;
+  return launch.set_grid(swapab::plan_of(key_, arguments.tokens).shape.grid_blocks);
+}
+
+Status SwapabDecode::launch(const Arguments& arguments, CUstream stream, Overlap overlap) const {
+  if (arguments.tokens == 0) return check(key_, arguments);
+  Result<LaunchDescriptor> prepared = prepare(arguments, overlap);
+  if (!prepared) return prepared.status();
+  return prepared->launch(stream);
+}
+
+}  // namespace kiln::kernels::dsv41_decode

@@ -1,0 +1,85 @@
+#include "kernel_src/dsv41_decode/plan.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace kiln::kernels::dsv41_decode::swapab {
+namespace {
+
+Error wrong(std::string_view name, std::uint64_t value, std::string_view allowed) {
+  return {ErrorCode::invalid_argument, "dsv41_swapab_decode: " + std::string(name) + " is " +
+                                           std::to_string(value) + "; it must be " +
+                                           std::string(allowed)};
+}
+
+Error unsupported(const std::string& architecture, const std::string& why) {
+  return {ErrorCode::unsupported,
+          "dsv41_swapab_decode: no kernel for \"" + architecture + "\"; " + why};
+}
+
+/// The number in "sm_90a"; 0 for anything else.
+unsigned architecture_number(std::string_view name) {
+  unsigned number = 0;
+  if (name.starts_with("sm_")) std::from_chars(name.data() + 3, name.data() + name.size(), number);
+  return number;
+}
+
+/// The most shared memory that a block can have: CUDA's table of compute capabilities. A DeviceInfo
+/// made by hand may know less than that, never more.
+unsigned shared_bytes_of(const DeviceInfo& device) {
+  const unsigned number = architecture_number(device.architecture);
+  const unsigned most = number >= 120 && number < 130 ? 99 * 1024 : 227 * 1024;
+  return std::min(most, device.shared_bytes_per_block);
+}
+
+}  // namespace
+
+Status check_key(const Key& key) {
+  if (Status good = dsv41_decode::check(key); !good) return good;
+  if (key.heads != 16 && key.heads != 32) return wrong("heads", key.heads, "16 or 32");
+  if (key.compressed_slots == 0)
+    return wrong("compressed_slots", 0,
+                 "at least 1: layers without a compressed cache have too "
+                 "few slots for this kernel");
+  if (const u32 count = tiles(key.swa_slots, key.compressed_slots); count > kMostTiles)
+    return wrong("swa_slots / 64 + compressed_slots / 128, each rounded up,", count,
+                 "at most 8, the blocks of a cluster");
+  return {};
+}
+
+KernelSpec spec_of(const Key& key) {
+  return {.name = "dsv41_swapab_decode",
+          .source = "kernel_src/dsv41_decode/swapab.cu",
+          .variants = {{"sm_90a", "kernel_src/dsv41_decode/swapab_sm90a.cu"}},
+          .key = key_values(key),
+          .builtins = Builtins::minimal,
+          .oldest_sm = 90};
+}
+
+Plan plan_of(const Key& key, std::uint64_t count) noexcept {
+  const u32 blocks = tiles(key.swa_slots, key.compressed_slots);
+  Plan made{.key = key};
+  made.shape.grid_blocks = {blocks, static_cast<u32>(count), 1};
+  made.shape.cluster_blocks = {blocks, 1, 1};
+  made.shape.block_threads.x = kBlockThreads;
+  made.shape.shared_bytes = layout(key.heads, blocks, key.compressed_slots != 0).bytes;
+  return made;
+}
+
+Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
+  if (const Status good = check_key(key); !good) return good.error();
+  if (count > kMostTokens)
+    return wrong("tokens", count,
+                 "at most " + std::to_string(kMostTokens) + ", which the grid can hold");
+  if (architecture_number(device.architecture) < 90)
+    return unsupported(device.architecture, "it needs sm_90 or later (clusters)");
+  const Plan made = plan_of(key, count);
+  if (const unsigned most = shared_bytes_of(device); made.shape.shared_bytes > most)
+    return unsupported(device.architecture,
+                       "a block needs " + std::to_string(made.shape.shared_bytes) +
+                           " bytes of shared memory and can have " + std::to_string(most));
+  return made;
+}
+
+}  // namespace kiln::kernels::dsv41_decode::swapab

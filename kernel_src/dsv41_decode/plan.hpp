@@ -1,0 +1,51 @@
+// From a problem and a device to a key and a launch shape, or why not. Pure arithmetic.
+//
+// Threads: values and pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "kernel_src/dsv41_decode/args.hpp"
+#include "kernel_src/dsv41_decode/key.hpp"
+#include "kiln/cache/api.hpp"
+#include "kiln/device_info.hpp"
+#include "kiln/kernel_spec.hpp"
+#include "kiln/launch.hpp"
+
+namespace kiln::kernels::dsv41_decode {
+
+/// The launch of a call of `tokens` tokens; the token count is in no key.
+struct Plan {
+  Key key{};
+  LaunchShape shape{};  // zero blocks for zero tokens: nothing to launch
+};
+
+namespace swapab {
+
+/// The grid's y dimension.
+inline constexpr std::uint64_t kMostTokens = 65535;
+
+/// What the swap-AB program needs beyond check(key): 16 or 32 heads, a compressed list, and all
+/// tiles in a cluster of 8.
+/// Errors  invalid_argument naming the field, its value and what is allowed.
+KILN_API Status check_key(const Key& key);
+
+/// What registers the program of `key`, which must be a good one. Needs no device.
+KILN_API KernelSpec spec_of(const Key& key);
+
+/// The launch of `tokens` tokens, on any device: what a prepared launch needs anew for a call.
+/// Requires a good key and at most kMostTokens.
+KILN_API Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
+
+/// Plans one call.
+///
+/// Shapes  one block for 64 sliding-window or 128 compressed slots of a token, a token a cluster
+/// Units   grid in blocks, block in threads, shared memory in bytes
+/// Errors  invalid_argument as check_key(), or for too many tokens; unsupported for an architecture
+///         without clusters (before sm_90) and one whose blocks have too little shared memory
+/// Source  vLLM's swap-AB decode for DeepSeek-V4.1; see NOTES.md
+KILN_API Result<Plan> plan(const Key& key, std::uint64_t tokens, const DeviceInfo& device);
+
+}  // namespace swapab
+
+}  // namespace kiln::kernels::dsv41_decode

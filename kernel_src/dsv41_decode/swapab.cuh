@@ -1,0 +1,89 @@
+// What swapab.cu and swapab_sm90a.cu share: all but the matrix units.
+//
+// A block works on one tile of one token's slots, 64 of the sliding window or 128 compressed ones;
+// the blocks of a token are a cluster. Slots, or an output's elements, lie on the matrix units'
+// rows and heads on their columns, so that 16 or 32 heads leave no row empty. Records become bf16
+// once, on their way to shared memory; S = KV Q^T reads them by rows and O^T = KV^T P by columns. P
+// keeps two bf16 terms. Then each block adds up its share of the token's output from what all
+// blocks sent it, in order of rank.
+#pragma once
+
+#include "kernel_src/device/ptx_cluster.cuh"
+#include "kernel_src/device/ptx_grid_dependency.cuh"
+#include "kernel_src/dsv41_decode/swapab_merge.cuh"
+#include "kernel_src/dsv41_decode/swapab_products.cuh"
+#include "kernel_src/dsv41_decode/swapab_records.cuh"
+
+namespace kiln::kernels::dsv41_decode::swapab {
+
+template <class Products, u32 tile, Record record, u32 page_slots, u32 width>
+__device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& cache, u32 token,
+                                             u32 rank, u32 first_slot) {
+  const u32 warp = threadIdx.x / 32;
+  const u32 lane = threadIdx.x % 32;
+  const u32 arrived = shared_base() + kAt.barriers;  // all that others send here
+  const u32 leave = arrived + 8;                     // to send to any block
+  if (threadIdx.x == 0) {
+    const u32 units_here = (kUnits - rank + kTiles - 1) / kTiles;
+    device::barrier_init(arrived, 1);
+    device::barrier_init(leave, kTiles);
+    device::fence_barrier_init();
+    device::barrier_arrive_expect(arrived, kTiles * (units_here * kUnitBytes + kHeads * 8));
+  }
+  __syncthreads();
+  device::cluster_arrive();
+  device::wait_for_previous_kernels();
+  const Slot slot = look_up<tile, width>(cache, token, first_slot, warp, lane);
+  const u64 given_position = static_cast<u64>(args.positions[token]);
+  QueryShare query = load_query(args, token, warp, lane);
+  const auto gathered = gather<tile, record, page_slots>(cache, slot, warp, lane);
+  // Unsigned: negative positions are too large as well. Nothing is written for them.
+  const bool wanted = given_position < args.rope_positions;
+  const u64 position = wanted ? given_position : 0;
+  store_query<record>(args, query, position, warp, lane);
+  store_records<tile, record>(gathered, warp, lane);
+  Products::publish();
+  __syncthreads();
+  device::allow_next_kernel();
+  scores<Products, tile>(warp, lane);
+  __syncthreads();
+  constexpr u32 rounds = kHeads / kWarps;
+  Softmax of_heads[rounds];
+#pragma unroll
+  for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
+  Products::publish();
+  const Share share = share_of(args, position, rank);
+  __syncthreads();
+  device::cluster_wait();  // all blocks have made their barriers
+  // Query and scores are done with: others may send to where they were.
+  if (warp < kTiles && lane == 0)
+    device::barrier_arrive_in_block(device::address_in_block(leave, warp));
+#pragma unroll
+  for (u32 i = 0; i < rounds; ++i) send_sums(of_heads[i], i * kWarps + warp, lane, rank);
+  OutputSums sums = {};
+  outputs<Products, tile>(sums, warp);
+  while (!device::barrier_try_wait_cluster(leave, 0)) {
+  }
+  send_outputs<record>(sums, warp, lane, rank);
+  if (share.unit >= kUnits) return;  // whole warps
+  while (!device::barrier_try_wait_cluster(arrived, 0)) {
+  }
+  finish(args, share, token, wanted, lane);
+}
+
+template <class Products>
+__device__ __forceinline__ void decode(const Args& args) {
+  const u32 token = blockIdx.y;
+  const u32 rank = blockIdx.x;
+  if constexpr (kCompressedSlots != 0) {
+    if (rank >= kSwaTiles) {
+      work_on_tile<Products, kCompressedTile, kRecord, key::page_slots, kCompressedSlots>(
+          args, args.compressed, token, rank, (rank - kSwaTiles) * kCompressedTile);
+      return;
+    }
+  }
+  work_on_tile<Products, kSwaTile, Record::fp8, key::swa_page_slots, kSwaSlots>(
+      args, args.swa, token, rank, rank * kSwaTile);
+}
+
+}  // namespace kiln::kernels::dsv41_decode::swapab

@@ -1,0 +1,194 @@
+// Query, scores, softmax and outputs of one tile.
+#pragma once
+
+#include "kernel_src/device/ptx_arithmetic.cuh"
+#include "kernel_src/device/ptx_convert.cuh"
+#include "kernel_src/device/ptx_warp.cuh"
+#include "kernel_src/dsv41_decode/swapab_common.cuh"
+#include "kernel_src/shared/bf16.hpp"
+#include "kernel_src/shared/rope.hpp"
+
+namespace kiln::kernels::dsv41_decode::swapab {
+
+// Q: rotated, rounded to bf16 and laid out as columns in the order of a tile's elements. A lane has
+// 16 elements of one head: a step of the sum.
+
+constexpr u32 kQueryRounds = kHeads / 16;
+constexpr u32 kQueryStepBytes = kHeads * 32;
+
+struct QueryShare {
+  u32 pairs[kQueryRounds][8];
+};
+
+__device__ __forceinline__ u32 query_head(u32 round, u32 warp, u32 lane) {
+  return (round * kWarps + warp) % kHeadTiles * 8 + lane % 8;
+}
+__device__ __forceinline__ u32 query_chunk(u32 round, u32 warp, u32 lane) {
+  return (round * kWarps + warp) / kHeadTiles * 4 + lane / 8;
+}
+
+__device__ __forceinline__ QueryShare load_query(const Args& args, u32 token, u32 warp, u32 lane) {
+  QueryShare share;
+#pragma unroll
+  for (u32 round = 0; round < kQueryRounds; ++round) {
+    const u8* from =
+        reinterpret_cast<const u8*>(args.query) +
+        ((static_cast<u64>(token) * 32 + query_chunk(round, warp, lane)) * dsv41::kPaddedHeads +
+         query_head(round, warp, lane)) *
+            32;
+    const Words4 first = device::load_16(from);
+    const Words4 second = device::load_16(from + 16);
+    const u32 words[8] = {first.x,  first.y,  first.z,  first.w,
+                          second.x, second.y, second.z, second.w};
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i) share.pairs[round][i] = words[i];
+  }
+  return share;
+}
+
+template <Record record>
+__device__ __forceinline__ void store_query(const Args& args, QueryShare& share, u64 position,
+                                            u32 warp, u32 lane) {
+#pragma unroll
+  for (u32 round = 0; round < kQueryRounds; ++round) {
+    u32(&pairs)[8] = share.pairs[round];
+    const u32 head = query_head(round, warp, lane);
+    const u32 chunk = query_chunk(round, warp, lane);
+    constexpr u32 first_rope_chunk = (dsv41::kHeadDim - dsv41::kRopeDim) / dsv41::kQueryChunk;
+    if (chunk >= first_rope_chunk) {
+      const float* angles =
+          args.cos_sin + position * dsv41::kRopeDim + (chunk - first_rope_chunk) * 8;
+#pragma unroll
+      for (u32 i = 0; i < 8; ++i) {
+        const float even = low_of_bf16x2(pairs[i]);
+        const float odd = high_of_bf16x2(pairs[i]);
+        const float cosine = angles[i];
+        const float sine = angles[dsv41::kRopeDim / 2 + i];
+        pairs[i] = device::bf16x2_of_floats(rotated_even(even, odd, cosine, sine),
+                                            rotated_odd(even, odd, cosine, sine));
+      }
+    }
+    const u32 to = kAt.query + chunk * kQueryStepBytes + head / 8 * 128 + head % 8 * 16;
+#pragma unroll
+    for (u32 half = 0; half < 2; ++half) {
+      const u32(&p)[8] = pairs;
+      const u32 i = 4 * half;
+      // The order of element_at().
+      constexpr u32 other = record == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
+      constexpr u32 next = 3 - other;
+      store_shared_16(
+          to + half * (kQueryStepBytes / 2),
+          {__byte_perm(p[i], p[i + other], 0x5410), __byte_perm(p[i], p[i + other], 0x7632),
+           __byte_perm(p[i + next], p[i + next + other], 0x5410),
+           __byte_perm(p[i + next], p[i + next + other], 0x7632)});
+    }
+  }
+}
+
+// S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements.
+
+template <class Products, u32 tile>
+__device__ __forceinline__ void scores(u32 warp, u32 lane) {
+  constexpr u32 steps = 32 / splits(tile);  // of 16 elements
+  const u32 warpgroup = warp / 4;
+  const u32 rows = warpgroup % (tile / 64);
+  const u32 split = warpgroup / (tile / 64);
+  float sums[kHeads / 2] = {};
+  Products::begin();
+#pragma unroll
+  for (u32 i = 0; i < steps; ++i) {
+    const u32 step = split * steps + i;
+    Products::template add_rows<kHeads>(
+        sums, shared_base() + kAt.records + part_of_rows<tile>(step / 4) + rows * 8192,
+        step % 4 * 2, shared_base() + kAt.query + step * kQueryStepBytes);
+  }
+  Products::end();
+  const u32 slot = rows * 64 + warp % 4 * 16 + lane / 4;
+  float* to = shared_at<float>(kAt.scores) + split * kHeads * score_row_floats(tile) + slot;
+#pragma unroll
+  for (u32 i = 0; i < kHeads / 2; ++i)
+    to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(tile) + i / 2 % 2 * 8] = sums[i];
+}
+
+// The tile's maximum, sum and P of one head, by one warp.
+
+// Floats as integers that order as they do, and back; NaN is above all or below all.
+__device__ __forceinline__ int ordered_of(float value) {
+  const int bits = static_cast<int>(bits_of(value));
+  return bits ^ (bits >> 31 & 0x7fffffff);
+}
+__device__ __forceinline__ float float_of_ordered(int ordered) {
+  return float_of(static_cast<u32>(ordered ^ (ordered >> 31 & 0x7fffffff)));
+}
+
+struct Softmax {
+  float maximum;
+  float sum;  // of this lane
+};
+
+// P is stored as columns, its high terms before its low ones.
+template <class Products, u32 tile>
+__device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
+  const u32 step = lane / 4;
+  const u32 t = lane % 4;
+  const float none = float_of(0xff800000u);
+  float x[4] = {none, none, none, none};
+  if (step < tile / 16) {
+    const u32 slot = step * 16 + 2 * t;
+    const float* from = shared_at<const float>(kAt.scores) + head * score_row_floats(tile) + slot;
+#pragma unroll
+    for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
+      float sums[2] = {};
+#pragma unroll
+      for (u32 split = 0; split < splits(tile); ++split) {
+        const Floats2 part = *reinterpret_cast<const Floats2*>(
+            from + split * kHeads * score_row_floats(tile) + k * 8);
+        sums[0] += part.x;
+        sums[1] += part.y;
+      }
+      const u16 valid = *shared_at<const u16>(kAt.valid + slot + k * 8);
+      if ((valid & 0xffu) != 0) x[2 * k] = sums[0] * kScoreScale;
+      if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums[1] * kScoreScale;
+    }
+  }
+  float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
+  maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
+  const float reference = maximum == none ? 0.0f : maximum;
+  float p[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
+  if (step < tile / 16) {
+    const u32 to =
+        kAt.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
+    constexpr u32 half_bytes = kOutputColumns * 16;
+    constexpr u32 low_bytes = kHeads * 16;
+#pragma unroll
+    for (u32 k = 0; k < 2; ++k) {
+      const u32 high = device::bf16x2_of_floats(p[2 * k], p[2 * k + 1]);
+      *shared_at<u32>(to + k * half_bytes) = high;
+      *shared_at<u32>(to + k * half_bytes + low_bytes) = device::bf16x2_of_floats(
+          p[2 * k] - low_of_bf16x2(high), p[2 * k + 1] - high_of_bf16x2(high));
+    }
+  }
+  return {maximum, (p[0] + p[1]) + (p[2] + p[3])};
+}
+
+// O^T of 128 elements by all heads over the tile's slots, by a warpgroup: 16 elements of each half
+// by a warp.
+
+using OutputSums = float[2][kOutputColumns / 2];
+
+template <class Products, u32 tile>
+__device__ __forceinline__ void outputs(OutputSums& sums, u32 warp) {
+  const u32 part = warp / 4 * 2;
+  Products::begin();
+#pragma unroll
+  for (u32 step = 0; step < tile / 16; ++step) {
+    const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
+    const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part) + step * 2048;
+    Products::template add_transposed<kOutputColumns>(sums, rows, part_of_rows<tile>(1), columns);
+  }
+  Products::end();
+}
+
+}  // namespace kiln::kernels::dsv41_decode::swapab

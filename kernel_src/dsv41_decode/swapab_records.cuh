@@ -1,0 +1,182 @@
+// Records on their way from the cache to a tile of bf16 in shared memory.
+#pragma once
+
+#include "kernel_src/device/ptx_arithmetic.cuh"
+#include "kernel_src/device/tile_products.cuh"
+#include "kernel_src/dsv41_decode/swapab_common.cuh"
+#include "kernel_src/shared/bits.hpp"
+#include "kernel_src/shared/e4m3.hpp"
+
+namespace kiln::kernels::dsv41_decode::swapab {
+
+// Two E4M3 codes as bf16, without their factor: sign, exponent and mantissa moved to their places,
+// which are off by 2^120. `first`: of bytes 0 and 2 of the word, otherwise of bytes 1 and 3.
+template <bool first>
+__device__ __forceinline__ u32 bf16x2_of_e4m3(u32 word, u32 signs) {
+  return device::select_bits(0x07f007f0u, first ? word << 4 : word >> 4,
+                             first ? signs << 8 : signs);
+}
+
+// E2M1 codes `i` of the word's lower and of its upper half likewise, off by 2^126.
+template <u32 i>
+__device__ __forceinline__ u32 bf16x2_of_e2m1(u32 word) {
+  const u32 magnitudes = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+  return (magnitudes & 0x01c001c0u) | (word << (12 - 4 * i) & 0x80008000u);
+}
+
+// The factor that makes such bits what they stand for, shifted, in both halves. A UE8M0 code from
+// 167 on, for which there is none, becomes NaN.
+template <Record record>
+__device__ __forceinline__ u32 factor_of_scale(u32 code) {
+  u32 factor;
+  if constexpr (record == Record::fp8) {
+    factor = code <= 134 + kShift ? (code + (120 - kShift)) << 7 : 0x7fc0u;
+  } else {
+    factor = bits_of(float_of_e4m3(code) * float_of((127 + 126 - kShift) << 23)) >> 16;
+  }
+  return factor * 0x10001u;
+}
+
+// Eight elements of a record as bf16, in the order that costs least; see element_at().
+__device__ __forceinline__ Words4 eight_of_e4m3(u32 word_0, u32 word_1, u32 factor) {
+  const u32 words[2] = {word_0, word_1};
+  u32 pairs[4];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const u32 signs = words[i] & 0x80808080u;
+    pairs[2 * i] = device::multiply_bf16x2(bf16x2_of_e4m3<true>(words[i], signs), factor);
+    pairs[2 * i + 1] = device::multiply_bf16x2(bf16x2_of_e4m3<false>(words[i], signs), factor);
+  }
+  return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+__device__ __forceinline__ Words4 eight_of_e2m1(u32 word, u32 factor) {
+  return {device::multiply_bf16x2(bf16x2_of_e2m1<0>(word), factor),
+          device::multiply_bf16x2(bf16x2_of_e2m1<1>(word), factor),
+          device::multiply_bf16x2(bf16x2_of_e2m1<2>(word), factor),
+          device::multiply_bf16x2(bf16x2_of_e2m1<3>(word), factor)};
+}
+
+// Which of a record's eight elements ends up at place `i`. Fp8: 0, 2, 1, 3, 4, 6, 5, 7. Nvfp4: 0,
+// 4, 1, 5, 2, 6, 3, 7.
+template <Record record>
+__device__ __forceinline__ u32 element_at(u32 i) {
+  if constexpr (record == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
+  return i / 2 + i % 2 * 4;
+}
+
+// Gather: each warp brings its share of the tile's records, two rows at a time, the lanes with
+// number & 4 the second one: so the pieces that eight lanes store lie in all banks.
+
+// What a lane knows of the slot that it looked up: lanes that differ by the share look up the same.
+struct Slot {
+  int entry;
+  int length;  // of the list
+  int listed;
+};
+
+template <u32 tile, u32 width>
+__device__ __forceinline__ Slot look_up(const CacheArgs& cache, u32 token, u32 first_slot, u32 warp,
+                                        u32 lane) {
+  constexpr u32 share = tile / kWarps;
+  const u32 entry = first_slot + warp * share + lane % share;
+  if (entry >= width) return {0, 0, -1};
+  return {static_cast<int>(entry), cache.lengths[token],
+          cache.slots[static_cast<u64>(token) * width + entry]};
+}
+
+// A lane's 16 bytes of a record, and their scales: one of 16 elements, or two.
+struct Raw {
+  Words4 words;
+  u32 scales;
+};
+
+template <u32 tile, Record record>
+struct Gathered {
+  static constexpr u32 kRounds = record == Record::fp8 ? 2 : 1;  // 16 lanes by 16 bytes a round
+  Raw raw[tile / kWarps / 2][kRounds];
+};
+
+__device__ __forceinline__ u32 unit_of_lane(u32 lane) {
+  return lane / 8 * 4 + lane % 4;
+}
+
+template <u32 tile, Record record, u32 page_slots>
+__device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
+                                                         const Slot& looked_up, u32 warp,
+                                                         u32 lane) {
+  constexpr u32 share = tile / kWarps;
+  // Unsigned: negative numbers are too large as well.
+  const u64 slot = static_cast<u64>(static_cast<i64>(looked_up.listed));
+  const bool valid = looked_up.entry < looked_up.length && slot < cache.cache_slots;
+  const u64 from = reinterpret_cast<u64>(cache.base) + slot / page_slots * cache.page_stride_bytes +
+                   slot % page_slots * cache.row_stride_bytes;
+  if (lane < share) *shared_at<u8>(kAt.valid + warp * share + lane) = valid;
+  const u32 mask = __ballot_sync(0xffffffffu, valid);
+  using Result = Gathered<tile, record>;
+  Result gathered;
+#pragma unroll
+  for (u32 pair = 0; pair < share / 2; ++pair) {
+    const u32 which = 2 * pair + lane / 4 % 2;
+    const u8* data = reinterpret_cast<const u8*>(__shfl_sync(0xffffffffu, from, which));
+#pragma unroll
+    for (u32 round = 0; round < Result::kRounds; ++round) {
+      Raw& raw = gathered.raw[pair][round];
+      raw = {{0, 0, 0, 0}, 0};
+      if ((mask >> which & 1u) == 0) continue;
+      const u32 unit = round * 16 + unit_of_lane(lane);
+      raw.words = device::load_16_once(data + unit * 16);
+      raw.scales = record == Record::fp8 ? device::load_1(data + 512 + unit / 2)
+                                         : device::load_2(data + 256 + unit * 2);
+    }
+  }
+  return gathered;
+}
+
+// A slot that is not to be read becomes a row of zeros.
+template <u32 tile, Record record>
+__device__ __forceinline__ void store_records(const Gathered<tile, record>& gathered, u32 warp,
+                                              u32 lane) {
+  constexpr u32 share = tile / kWarps;
+#pragma unroll
+  for (u32 pair = 0; pair < share / 2; ++pair) {
+    const u32 row = warp * share + 2 * pair + lane / 4 % 2;
+    const u32 eight_rows = kAt.records + row / 8 * 1024;
+#pragma unroll
+    for (u32 round = 0; round < Gathered<tile, record>::kRounds; ++round) {
+      const Raw& raw = gathered.raw[pair][round];
+      const u32 unit = round * 16 + unit_of_lane(lane);
+      if constexpr (record == Record::fp8) {
+        const u32 to = eight_rows + part_of_rows<tile>(unit / 4);
+        const u32 factor = factor_of_scale<record>(raw.scales);
+        const u32 piece = unit % 4 * 2;
+        store_shared_16(to + device::in_eight_rows(row, piece),
+                        eight_of_e4m3(raw.words.x, raw.words.y, factor));
+        store_shared_16(to + device::in_eight_rows(row, piece + 1),
+                        eight_of_e4m3(raw.words.z, raw.words.w, factor));
+      } else {
+        const u32 to = eight_rows + part_of_rows<tile>(unit / 2);
+        const u32 factor_0 = factor_of_scale<record>(raw.scales & 0xffu);
+        const u32 factor_1 = factor_of_scale<record>(raw.scales >> 8);
+        // Every other two lanes begin with the second half, for the sake of the banks.
+        const bool swapped = unit & 2u;
+        const u32 piece = unit % 2 * 4 + (swapped ? 2 : 0);
+        const u32 first[2] = {swapped ? raw.words.z : raw.words.x,
+                              swapped ? raw.words.w : raw.words.y};
+        const u32 second[2] = {swapped ? raw.words.x : raw.words.z,
+                               swapped ? raw.words.y : raw.words.w};
+        const u32 factor_of_first = swapped ? factor_1 : factor_0;
+        const u32 factor_of_second = swapped ? factor_0 : factor_1;
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i)
+          store_shared_16(to + device::in_eight_rows(row, piece + i),
+                          eight_of_e2m1(first[i], factor_of_first));
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i)
+          store_shared_16(to + device::in_eight_rows(row, (piece ^ 2) + i),
+                          eight_of_e2m1(second[i], factor_of_second));
+      }
+    }
+  }
+}
+
+}  // namespace kiln::kernels::dsv41_decode::swapab
