@@ -1,5 +1,6 @@
 // kiln bench: times a shipped kernel from the cache against a fresh compile of it, so that an
 // operator sees that a cache serves the same bytes at the same speed. Needs a GPU.
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -166,9 +167,8 @@ Outcome run(const Arguments& arguments, Output& output) {
 }  // namespace
 
 Verb add_bench(CLI::App& kiln) {
-  auto* command = kiln.add_subcommand(
-      "bench", "Time a kernel from the cache against a fresh compile of it; needs a GPU");
-  command->footer(
+  auto& verb = add_verb(
+      kiln, "bench", "Time a kernel from the cache against a fresh compile of it; needs a GPU",
       "Examples:\n"
       "  kiln bench --kernel dsv41_kv_insert\n"
       "  kiln bench --kernel dsv41_kv_insert --tokens 1,8,64 --cold --rounds 80 --json\n"
@@ -180,15 +180,14 @@ Verb add_bench(CLI::App& kiln) {
       "or\n"
       "no cache directory.");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("--kernel", arguments->kernel, "A kernel of Kiln: " + known_benches())
-      ->type_name("NAME")
-      ->required();
-  command->add_option("--tokens", arguments->tokens, "Tokens of a call, with commas [1,8,64]")
+  require(add_option(verb, "--kernel", arguments->kernel, "NAME",
+                     "A kernel of Kiln: " + known_benches()));
+  verb.add_option("--tokens", arguments->tokens, "Tokens of a call, with commas [1,8,64]")
       ->type_name("N")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(std::uint64_t{1}, kernels::kMostBenchTokens).description(""));
-  command->add_option("--rounds", arguments->rounds, "Rounds, a multiple of 4 from 8 on [40]")
+  verb.add_option("--rounds", arguments->rounds, "Rounds, a multiple of 4 from 8 on [40]")
       ->type_name("N")
       ->check(CLI::Range(8u, kMostRounds).description(""))
       ->check([](const std::string& text) {
@@ -197,11 +196,12 @@ Verb add_bench(CLI::App& kiln) {
         return std::atoi(digits.c_str()) % 4 == 0 ? std::string()
                                                   : text + " is not a multiple of 4";
       });
-  auto* warm = command->add_flag("--warm", arguments->warm, "With a warm L2 cache; the default");
-  command->add_flag("--cold", arguments->cold, "With an L2 cache that is flushed before each call")
-      ->excludes(warm);
-  add_cache_directory(*command, arguments->given);
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  auto& warm = add_flag(verb, "--warm", arguments->warm, "With a warm L2 cache; the default");
+  exclude(add_flag(verb, "--cold", arguments->cold,
+                   "With an L2 cache that is flushed before each call"),
+          warm);
+  add_cache_directory(verb, arguments->given);
+  return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }
 
 }  // namespace kiln::cli

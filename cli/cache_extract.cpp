@@ -128,8 +128,8 @@ Outcome run(const Arguments& arguments, Output& output) {
 }  // namespace
 
 Verb add_cache_extract(CLI::App& cache) {
-  auto* command = cache.add_subcommand("extract", "Take the cubin, source or log out of an entry");
-  command->footer(
+  auto& verb = add_verb(
+      cache, "extract", "Take the cubin, source or log out of an entry",
       "Examples:\n"
       "  kiln cache extract 5f3a --cubin -o kernel.cubin\n"
       "  kiln cache extract 5f3a --cubin | cuobjdump -sass -\n"
@@ -139,14 +139,14 @@ Verb add_cache_extract(CLI::App& cache) {
       "kiln or lies, unchanged, in KILN_SOURCE_DIR. --log prints the warnings of the compile, and\n"
       "nothing where there were none.");
   const auto arguments = std::make_shared<Arguments>();
-  add_key(*command, arguments->key);
-  command->add_flag("--cubin", arguments->cubin, "The machine code");
-  command->add_flag("--source", arguments->source, "The root source");
-  command->add_flag("--log", arguments->log, "The warnings of the compile");
-  command->add_option("-o,--output", arguments->output, "Write it there [default standard output]")
-      ->type_name("FILE");
-  add_cache_directory(*command, arguments->given);
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  add_key(verb, arguments->key);
+  add_flag(verb, "--cubin", arguments->cubin, "The machine code");
+  add_flag(verb, "--source", arguments->source, "The root source");
+  add_flag(verb, "--log", arguments->log, "The warnings of the compile");
+  add_option(verb, "-o,--output", arguments->output, "FILE",
+             "Write it there [default standard output]");
+  add_cache_directory(verb, arguments->given);
+  return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }
 
 }  // namespace kiln::cli

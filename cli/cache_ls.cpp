@@ -53,14 +53,13 @@ Outcome run(const Given& given, Output& output) {
 }  // namespace
 
 Verb add_cache_ls(CLI::App& cache) {
-  auto* command = cache.add_subcommand("ls", "List the kernels in a cache");
-  command->footer(
-      "Examples:\n"
-      "  kiln cache ls\n"
-      "  kiln cache ls --cache-dir /var/cache/kiln --json");
+  auto& verb = add_verb(cache, "ls", "List the kernels in a cache",
+                        "Examples:\n"
+                        "  kiln cache ls\n"
+                        "  kiln cache ls --cache-dir /var/cache/kiln --json");
   const auto given = std::make_shared<Given>();
-  add_cache_directory(*command, *given);
-  return {command, [given](Output& output) { return run(*given, output); }};
+  add_cache_directory(verb, *given);
+  return {&verb, [given](Output& output) { return run(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -53,15 +53,14 @@ Outcome run(const Arguments& arguments, Output& output) {
 }  // namespace
 
 Verb add_cache_show(CLI::App& cache) {
-  auto* command = cache.add_subcommand("show", "Show the key text and the facts of one entry");
-  command->footer(
-      "Examples:\n"
-      "  kiln cache show 5f3a\n"
-      "  kiln cache show 5f3a --json --cache-dir /var/cache/kiln");
+  auto& verb = add_verb(cache, "show", "Show the key text and the facts of one entry",
+                        "Examples:\n"
+                        "  kiln cache show 5f3a\n"
+                        "  kiln cache show 5f3a --json --cache-dir /var/cache/kiln");
   const auto arguments = std::make_shared<Arguments>();
-  add_key(*command, arguments->key);
-  add_cache_directory(*command, arguments->given);
-  return {command, [arguments](Output& output) { return run(*arguments, output); }};
+  add_key(verb, arguments->key);
+  add_cache_directory(verb, arguments->given);
+  return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }
 
 }  // namespace kiln::cli

@@ -48,15 +48,15 @@ Outcome run(const Given& given, Output& output) {
 }  // namespace
 
 Verb add_cache_verify(CLI::App& cache) {
-  auto* command = cache.add_subcommand("verify", "Check every entry and record");
-  command->footer(
+  auto& verb = add_verb(
+      cache, "verify", "Check every entry and record",
       "Examples:\n"
       "  kiln cache verify\n"
       "  kiln cache verify --cache-dir /var/cache/kiln --json\n"
       "Exit codes: 0 all is good; 1 something is damaged; 2 usage; 3 the cache cannot be read.");
   const auto given = std::make_shared<Given>();
-  add_cache_directory(*command, *given);
-  return {command, [given](Output& output) { return run(*given, output); }};
+  add_cache_directory(verb, *given);
+  return {&verb, [given](Output& output) { return run(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -3,6 +3,7 @@
 // Threads: used by the main thread alone.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

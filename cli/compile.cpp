@@ -253,9 +253,8 @@ Outcome run(const Arguments& arguments, Output& output) {
 }  // namespace
 
 Verb add_compile(CLI::App& kiln) {
-  auto* command =
-      kiln.add_subcommand("compile", "Compile a CUDA source into a cache; needs no GPU");
-  command->footer(
+  auto& verb = add_verb(
+      kiln, "compile", "Compile a CUDA source into a cache; needs no GPU",
       "Examples:\n"
       "  kiln compile scale.cu --arch sm_90a\n"
       "  kiln compile gemm.cu --arch sm_90a,sm_100a --entry gemm --key tile=128 -DSTAGES=4 -I inc\n"
@@ -267,39 +266,30 @@ Verb add_compile(CLI::App& kiln) {
       "be; 1 FILE cannot be compiled, or the code not stored; 2 usage; 3 no NVRTC.");
   const auto arguments = std::make_shared<Arguments>();
   auto& given = arguments->given;
-  command->add_option("FILE", arguments->file, "The source")->required()->type_name("FILE");
-  add_architectures(*command, given);
-  auto* entry = command
-                    ->add_option("--entry", arguments->entry,
-                                 "Symbol of the kernel [default entry, or the only kernel in FILE]")
-                    ->type_name("NAME");
-  command
-      ->add_option("--name-expression", arguments->name_expression,
-                   "The kernel as C++ names it, for one that is not extern \"C\"")
-      ->type_name("EXPR")
-      ->excludes(entry);
-  const auto add_list = [&](const char* flag, std::vector<std::string>& list, const char* type,
-                            const char* help) {
-    command->add_option(flag, list, help)->type_name(type)->allow_extra_args(false);
-  };
-  add_list("--key", arguments->key, "NAME=VALUE[:TYPE]",
+  require(add_option(verb, "FILE", arguments->file, "FILE", "The source"));
+  add_architectures(verb, given);
+  auto& entry = add_option(verb, "--entry", arguments->entry, "NAME",
+                           "Symbol of the kernel [default entry, or the only kernel in FILE]");
+  exclude(add_option(verb, "--name-expression", arguments->name_expression, "EXPR",
+                     "The kernel as C++ names it, for one that is not extern \"C\""),
+          entry);
+  add_list(verb, "--key", arguments->key, "NAME=VALUE[:TYPE]",
            "A constant of \"jit/key.cuh\", repeated; TYPE is bool, i8 to i64, u8 to u64\n"
            "[default i32, or bool for true and false]");
-  add_list("-D,--define", arguments->macros, "NAME[=VALUE]", "A macro, repeated");
-  add_list("-I,--include", arguments->include_roots, "DIR", "A directory of headers, repeated");
-  auto* standard =
-      command->add_option("--std", arguments->standard, "C++ standard: c++17, c++20 or c++23")
-          ->type_name("NAME");
-  command->add_flag("--lineinfo", arguments->line_info, "With line numbers, for profilers");
-  command->add_flag("--debug", arguments->debug, "With debug information, without optimisation");
-  add_list("--option", arguments->options, "OPTION",
+  add_list(verb, "-D,--define", arguments->macros, "NAME[=VALUE]", "A macro, repeated");
+  add_list(verb, "-I,--include", arguments->include_roots, "DIR",
+           "A directory of headers, repeated");
+  auto& standard =
+      add_option(verb, "--std", arguments->standard, "NAME", "C++ standard: c++17, c++20 or c++23");
+  add_flag(verb, "--lineinfo", arguments->line_info, "With line numbers, for profilers");
+  add_flag(verb, "--debug", arguments->debug, "With debug information, without optimisation");
+  add_list(verb, "--option", arguments->options, "OPTION",
            "Any other option of NVRTC, repeated: --option=-use_fast_math");
-  add_cache_directory(*command, given);
-  command->add_option("-o,--output", arguments->output, "Write the cubin there too")
-      ->type_name("FILE");
-  return {command,
+  add_cache_directory(verb, given);
+  add_option(verb, "-o,--output", arguments->output, "FILE", "Write the cubin there too");
+  return {&verb,
           [arguments](Output& output) { return run(*arguments, output); },
-          {{standard, {"c++17", "c++20", "c++23"}}}};
+          {{&standard, {"c++17", "c++20", "c++23"}}}};
 }
 
 }  // namespace kiln::cli

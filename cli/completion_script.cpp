@@ -1,5 +1,6 @@
 #include "cli/completion_script.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 namespace kiln::cli {

@@ -3,10 +3,11 @@
 // Threads: pure functions.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cli/arguments.hpp"
 
 namespace kiln::cli {
 

@@ -124,8 +124,8 @@ Outcome run(const Given& given, Output& output) {
 }  // namespace
 
 Verb add_doctor(CLI::App& kiln) {
-  auto* command = kiln.add_subcommand("doctor", "Show what is in force here, and what is wrong");
-  command->footer(
+  auto& verb = add_verb(
+      kiln, "doctor", "Show what is in force here, and what is wrong",
       "Examples:\n"
       "  kiln doctor\n"
       "  kiln doctor --cache-dir /var/cache/kiln --arch sm_90a --json\n"
@@ -133,10 +133,10 @@ Verb add_doctor(CLI::App& kiln) {
       "default. Nothing is written to disk. Exit codes: 0 compiling and storing work here (no\n"
       "driver is needed for that); 2 usage; 3 something that they need is missing or broken.");
   const auto given = std::make_shared<Given>();
-  add_architectures(*command, *given);
-  add_cache_directory(*command, *given);
-  add_jobs(*command, *given);
-  return {command, [given](Output& output) { return run(*given, output); }};
+  add_architectures(verb, *given);
+  add_cache_directory(verb, *given);
+  add_jobs(verb, *given);
+  return {&verb, [given](Output& output) { return run(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -1,35 +1,11 @@
 #include "cli/entry_search.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <utility>
 #include <vector>
 
-#include "cli/output.hpp"
 #include "cli/settings.hpp"
 
 namespace kiln::cli {
-namespace {
-
-constexpr std::size_t kKeyDigits = 32;
-
-std::string check_key(std::string& key) {
-  for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const bool digits =
-      std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
-  if (digits && !key.empty() && key.size() <= kKeyDigits) return {};
-  return "\"" + shortened(key) +
-         "\" is no key: give up to 32 hexadecimal digits, as kiln cache ls shows them";
-}
-
-}  // namespace
-
-void add_key(CLI::App& command, std::string& key) {
-  command.add_option("KEY", key, "The entry's key, or a start of it that no other has")
-      ->required()
-      ->type_name("")
-      ->transform(CLI::Validator(check_key, ""));
-}
 
 std::variant<cache::EntryInfo, Failure> find_entry(const cache::Store& store,
                                                    const std::string& key) {

@@ -3,7 +3,7 @@
 // Threads: pure functions and values.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstddef>
 #include <string>
 #include <variant>
 
@@ -12,8 +12,8 @@
 
 namespace kiln::cli {
 
-/// KEY, the same for every command: up to 32 hexadecimal digits, which end up in lower case.
-void add_key(CLI::App& command, std::string& key);
+/// Hexadecimal digits of a whole key.
+inline constexpr std::size_t kKeyDigits = 32;
 
 /// The one entry whose name starts with `key`.
 std::variant<cache::EntryInfo, Failure> find_entry(const cache::Store& store,

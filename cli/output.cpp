@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "kiln/spdlog.hpp"

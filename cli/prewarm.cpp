@@ -101,9 +101,8 @@ Outcome run(const Arguments& arguments, Output& output) {
 }  // namespace
 
 Verb add_prewarm(CLI::App& kiln) {
-  auto* command =
-      kiln.add_subcommand("prewarm", "Compile a model's kernels into a cache; needs no GPU");
-  command->footer(
+  auto& verb = add_verb(
+      kiln, "prewarm", "Compile a model's kernels into a cache; needs no GPU",
       "Examples:\n"
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
       "  kiln prewarm --manifest kernels.json --arch sm_90a --cache-dir /var/cache/kiln -j 8\n"
@@ -113,29 +112,26 @@ Verb add_prewarm(CLI::App& kiln) {
       "missing, and 3 when it can make no key: without NVRTC the cache must know a toolchain.");
   const auto arguments = std::make_shared<Arguments>();
   auto& given = arguments->given;
-  auto* model =
-      command->add_option("--model", arguments->model, "A model that Kiln knows: " + known_models())
-          ->type_name("NAME");
-  command->add_option("--manifest", arguments->manifest, "A manifest of your own, in its place")
-      ->type_name("FILE")
-      ->excludes(model);
-  const auto add_parameter = [&](const char* flag, const char* name, const char* help) {
-    return command->add_option_function<std::string>(
-        flag, [arguments, name](const std::string& value) { arguments->parameters[name] = value; },
-        help);
+  auto& model = add_option(verb, "--model", arguments->model, "NAME",
+                           "A model that Kiln knows: " + known_models());
+  exclude(add_option(verb, "--manifest", arguments->manifest, "FILE",
+                     "A manifest of your own, in its place"),
+          model);
+  const auto parameter = [&](const char* name) {
+    return [arguments, name](const std::string& value) { arguments->parameters[name] = value; };
   };
-  add_parameter("--tp", "tp", "Ranks of tensor parallelism [the manifest's default]")
-      ->type_name("RANKS");
-  auto* kv = add_parameter("--kv", "kv", "Compressed cache: nvfp4 or fp8 [the manifest's default]")
-                 ->type_name("FORMAT");
-  add_architectures(*command, given);
-  add_cache_directory(*command, given);
-  add_jobs(*command, given);
-  command->add_flag("--dry-run", arguments->dry_run,
-                    "Compile and write nothing; show which keys are in the cache");
-  return {command,
+  add_option(verb, "--tp", parameter("tp"), "RANKS",
+             "Ranks of tensor parallelism [the manifest's default]");
+  auto& kv = add_option(verb, "--kv", parameter("kv"), "FORMAT",
+                        "Compressed cache: nvfp4 or fp8 [the manifest's default]");
+  add_architectures(verb, given);
+  add_cache_directory(verb, given);
+  add_jobs(verb, given);
+  add_flag(verb, "--dry-run", arguments->dry_run,
+           "Compile and write nothing; show which keys are in the cache");
+  return {&verb,
           [arguments](Output& output) { return run(*arguments, output); },
-          {{model, kernels::model_names()}, {kv, {"nvfp4", "fp8"}}}};
+          {{&model, kernels::model_names()}, {&kv, {"nvfp4", "fp8"}}}};
 }
 
 }  // namespace kiln::cli

@@ -10,8 +10,6 @@
 namespace kiln::cli {
 namespace {
 
-constexpr int kMostJobs = 1024;
-
 // Appends the names in a list with commas between, each once. False when one of them is empty.
 bool append_names(std::vector<std::string>& names, std::string_view list) {
   for (;;) {
@@ -27,33 +25,6 @@ bool append_names(std::vector<std::string>& names, std::string_view list) {
 }
 
 }  // namespace
-
-void add_cache_directory(CLI::App& command, Given& given) {
-  command
-      .add_option("--cache-dir", given.cache_directory,
-                  "Cache directory [KILN_CACHE_DIR; default ~/.cache/kiln]")
-      ->type_name("DIR")
-      ->check([](const std::string& name) {
-        return name.empty() ? std::string("the name is empty") : std::string();
-      });
-}
-
-void add_architectures(CLI::App& command, Given& given) {
-  command
-      .add_option("--arch", given.architectures,
-                  "Targets, repeated or with commas [KILN_ARCH; default the devices here]")
-      ->type_name("ARCH")
-      ->allow_extra_args(false);
-}
-
-void add_jobs(CLI::App& command, Given& given) {
-  command
-      .add_option_function<int>(
-          "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },
-          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
-      ->type_name("N")
-      ->check(CLI::Range(0, kMostJobs).description(""));
-}
 
 Result<Settings> settings_from(const Given& given, const EnvironmentReader& environment) {
   // An option stands in for the variable that it goes before, so that both take one way from here.

@@ -3,25 +3,17 @@
 // Threads: pure functions and values.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "cli/arguments.hpp"
 #include "cli/exit_code.hpp"
 #include "kiln/cache/store.hpp"
 #include "kiln/options.hpp"
 
 namespace kiln::cli {
-
-/// What the command line gave; an empty member was not given.
-struct Given {
-  std::optional<std::string> cache_directory{};
-  std::optional<unsigned> jobs{};
-  /// Each a target or a list of them with commas between.
-  std::vector<std::string> architectures{};
-};
 
 struct Settings {
   RuntimeOptions runtime{};
@@ -33,11 +25,6 @@ struct Settings {
   OptionOrigins origins{};
   std::string architectures_origin{};
 };
-
-/// --cache-dir, --arch and --jobs, the same for every command.
-void add_cache_directory(CLI::App& command, Given& given);
-void add_architectures(CLI::App& command, Given& given);
-void add_jobs(CLI::App& command, Given& given);
 
 /// `given` over `environment`.
 /// Errors  as options_from(); invalid_argument for an empty name in a list of targets.

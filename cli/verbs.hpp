@@ -3,10 +3,10 @@
 // Threads: used by the main thread alone.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <vector>
 
+#include "cli/arguments.hpp"
 #include "cli/completion_script.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Every shipped kernel through the oldest and the newest NVRTC that a pip user meets: 12.9, which is
 # the last of CUDA 12, and the newest 13.x of today. The NVRTC of the build is what ctest uses anyway.
-#   tests/install/nvrtc_matrix.sh [PRESET]    uses the tests that are built in build/PRESET (release)
-# Fetches the wheels into build/nvrtc.
+# Uses the tests that are built in build/release, and fetches the wheels into build/nvrtc.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . examples/setup.sh
 
-tests=build/${1:-release}/bin/kiln_cli_tests
-[ -x "$tests" ] || fail 3 "$tests is missing; run: tests/run.sh --preset ${1:-release}"
+tests=build/release/bin/kiln_cli_tests
+[ -x "$tests" ] || fail 3 "$tests is missing; run: tests/run.sh"
 python3 -m pip --version >/dev/null 2>&1 || install_packages python3 python3-pip
 
 # compile_all VERSION FOLDER REQUIREMENT

@@ -253,7 +253,7 @@ TEST_F(Trial, T13_AHeaderThatVanishesDuringTheCompileIsAnError) {
 
 // A child forked in the middle of a compile makes its own, or is told promptly that it cannot.
 TEST_F(Trial, T16_AChildForkedDuringACompileNeverHangs) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef KILN_SANITIZE
   GTEST_SKIP() << "the sanitizers' allocator does not survive a fork beside another thread";
 #endif
   auto runtime = open();

@@ -13,14 +13,6 @@
 
 #include "../fake_driver/fixture.hpp"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KILN_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KILN_SANITIZED 1
-#endif
-#endif
-
 namespace {
 
 std::atomic<bool> watching{false};
@@ -33,7 +25,7 @@ std::atomic<std::uint64_t> locks{0};
 
 }  // namespace
 
-#ifndef KILN_SANITIZED
+#ifndef KILN_SANITIZE
 
 extern "C" {
 
@@ -93,7 +85,7 @@ namespace {
 class LaunchCost : public FakeDriverFixture {};
 
 TEST_F(LaunchCost, SixteenThreadsLaunchWithoutMemoryAndWithoutLocks) {
-#ifdef KILN_SANITIZED
+#ifdef KILN_SANITIZE
   GTEST_SKIP() << "a sanitizer has its own allocator";
 #endif
   constexpr int kThreads = 16;
@@ -141,7 +133,7 @@ TEST_F(LaunchCost, SixteenThreadsLaunchWithoutMemoryAndWithoutLocks) {
 }
 
 TEST_F(LaunchCost, PreparingInAReservedPoolTakesNoMemoryAndNoLock) {
-#ifdef KILN_SANITIZED
+#ifdef KILN_SANITIZE
   GTEST_SKIP() << "a sanitizer has its own allocator";
 #endif
   auto runtime = runtime_with({kWaitSource});
@@ -160,7 +152,7 @@ TEST_F(LaunchCost, PreparingInAReservedPoolTakesNoMemoryAndNoLock) {
 }
 
 TEST_F(LaunchCost, TheCountersCount) {
-#ifdef KILN_SANITIZED
+#ifdef KILN_SANITIZE
   GTEST_SKIP() << "a sanitizer has its own allocator";
 #endif
   watching = true;

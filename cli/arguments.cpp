@@ -1,0 +1,92 @@
+#include "cli/arguments.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "cli/entry_search.hpp"
+#include "cli/output.hpp"
+
+namespace kiln::cli {
+namespace {
+
+constexpr int kMostJobs = 1024;
+
+std::string check_key(std::string& key) {
+  for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool digits =
+      std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
+  if (digits && !key.empty() && key.size() <= kKeyDigits) return {};
+  return "\"" + shortened(key) +
+         "\" is no key: give up to 32 hexadecimal digits, as kiln cache ls shows them";
+}
+
+}  // namespace
+
+CLI::App& add_verb(CLI::App& parent, const std::string& name, const std::string& description,
+                   const std::string& footer) {
+  auto* verb = parent.add_subcommand(name, description);
+  verb->footer(footer);
+  return *verb;
+}
+
+CLI::Option& add_option(CLI::App& verb, const std::string& names, std::string& value,
+                        const std::string& type, const std::string& help) {
+  return *verb.add_option(names, value, help)->type_name(type);
+}
+
+CLI::Option& add_option(CLI::App& verb, const std::string& names,
+                        std::function<void(const std::string& value)> take, const std::string& type,
+                        const std::string& help) {
+  return *verb.add_option_function<std::string>(names, std::move(take), help)->type_name(type);
+}
+
+CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std::string>& values,
+                      const std::string& type, const std::string& help) {
+  return *verb.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
+}
+
+CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
+                      const std::string& help) {
+  return *verb.add_flag(names, value, help);
+}
+
+void require(CLI::Option& option) {
+  option.required();
+}
+
+void exclude(CLI::Option& option, CLI::Option& other) {
+  option.excludes(&other);
+}
+
+void add_cache_directory(CLI::App& verb, Given& given) {
+  verb.add_option("--cache-dir", given.cache_directory,
+                  "Cache directory [KILN_CACHE_DIR; default ~/.cache/kiln]")
+      ->type_name("DIR")
+      ->check([](const std::string& name) {
+        return name.empty() ? std::string("the name is empty") : std::string();
+      });
+}
+
+void add_architectures(CLI::App& verb, Given& given) {
+  add_list(verb, "--arch", given.architectures, "ARCH",
+           "Targets, repeated or with commas [KILN_ARCH; default the devices here]");
+}
+
+void add_jobs(CLI::App& verb, Given& given) {
+  verb.add_option_function<int>(
+          "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },
+          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
+      ->type_name("N")
+      ->check(CLI::Range(0, kMostJobs).description(""));
+}
+
+void add_key(CLI::App& verb, std::string& key) {
+  auto& option =
+      add_option(verb, "KEY", key, "", "The entry's key, or a start of it that no other has");
+  option.required();
+  option.transform(CLI::Validator(check_key, ""));
+}
+
+}  // namespace kiln::cli
