@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <utility>
@@ -22,14 +24,12 @@ constexpr std::array kKeys = {
 static_assert(kProblems.size() == kKeys.size());
 
 constexpr std::size_t kRopePositions = 4096;
-// Two caches of about 70 MB with fp8 records: a step's slots are scattered over more than the L2
-// cache holds.
-constexpr std::size_t kPages = 2048;
 // The host computes some of the tokens in double; all of them would take minutes.
 constexpr std::size_t kCheckedTokens = 4;
 
 /// A cache of random records and the lists that name its slots.
 struct HostCache {
+  std::size_t pages = 0;
   std::vector<u8> records{};
   std::vector<std::int32_t> slots{}, lengths{};
 };
@@ -37,21 +37,23 @@ struct HostCache {
 HostCache make_cache(std::mt19937& random, Record record, std::size_t page_slots, std::size_t width,
                      std::size_t tokens) {
   HostCache cache;
+  // Twice the slots that are listed in all, so that tokens share few of them.
+  cache.pages = std::max<std::size_t>(64, std::bit_ceil(2 * tokens * width / page_slots));
   const std::size_t bytes = dsv41::record_bytes(record);
-  const std::size_t slots = kPages * page_slots;
+  const std::size_t data = dsv41::data_bytes(record);
+  const std::size_t slots = cache.pages * page_slots;
   cache.records.resize(slots * bytes);
-  std::uint32_t word = 0;
-  for (std::size_t i = 0; i < cache.records.size(); ++i) {
-    if (i % 4 == 0) word = static_cast<std::uint32_t>(random());
-    auto& byte = cache.records[i];
-    byte = static_cast<u8>(word >> (i % 4 * 8));
-    const std::size_t in_record = i % bytes;
-    if (record == Record::fp8) {
-      if (in_record >= 512) byte = static_cast<u8>(117 + byte % 4);
-      if (in_record < 512 && (byte & 0x7f) == 0x7f) byte ^= 1;
-    } else if (in_record >= 256) {
-      byte = static_cast<u8>(0x20 + byte % 16);
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    u8* of_slot = cache.records.data() + slot * bytes;
+    for (std::size_t i = 0; i < bytes; i += 4) {
+      const auto word = static_cast<std::uint32_t>(random());
+      std::memcpy(of_slot + i, &word, sizeof(word));
     }
+    for (std::size_t i = 0; i < data && record == Record::fp8; ++i)
+      if ((of_slot[i] & 0x7f) == 0x7f) of_slot[i] ^= 1;  // no NaN
+    for (std::size_t i = data; i < bytes; ++i)
+      of_slot[i] =
+          static_cast<u8>(record == Record::fp8 ? 117 + of_slot[i] % 4 : 0x20 + of_slot[i] % 16);
   }
   // Runs of a stride that is prime to the number of slots: none twice in a list.
   for (std::size_t token = 0; token < tokens; ++token) {
@@ -156,9 +158,9 @@ Result<std::shared_ptr<const DeviceData>> upload(const bench::Device& device, co
   arguments.output_scales = data->outputs[1].data();
   for (auto* both : {&arguments, &on_host}) {
     both->swa_page_stride_bytes = key.swa_page_slots * dsv41::record_bytes(Record::fp8);
-    both->swa_pages = kPages;
+    both->swa_pages = swa.pages;
     both->compressed_page_stride_bytes = key.page_slots * dsv41::record_bytes(key.record);
-    both->compressed_pages = kPages;
+    both->compressed_pages = compressed.pages;
     both->scale_column_stride_words = tokens;
     both->scale_group_stride_words = tokens * 32;
     both->rope_positions = kRopePositions;

@@ -196,7 +196,10 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
         const auto comparison = bench::compare_device(*device_, *arm, *arm, {}, kFew);
         ASSERT_TRUE(comparison) << message_of(comparison);
         EXPECT_TRUE(comparison->last().wrong_output);
-        EXPECT_TRUE(says(*comparison, "is 165 for")) << comparison->last().faults.front();
+        // Nothing runs here, so the outputs hold what the harness filled them with.
+        EXPECT_TRUE(says(*comparison, "is 165 for") ||
+                    says(*comparison, "off in the Frobenius norm"))
+            << comparison->last().faults.front();
       }
 }
 
