@@ -13,6 +13,7 @@
 #include "kernel_src/shared/ue8m0.hpp"
 #include "support/cuda_driver.hpp"
 #include "support/kernels.hpp"
+#include "support/late_copy.hpp"
 #include "tests/kernel_src/dsv41_kv_insert_inputs.hpp"
 
 namespace kiln::kernels::dsv41_kv_insert::test {
@@ -153,20 +154,8 @@ TEST_F(KvInsertGpu, ZeroTokensTouchNothing) {
   device.expect(host);
 }
 
-// Copies words late, and lets the next kernel start early: what depends on it must really wait.
-constexpr std::string_view kLateCopySource = R"(
-extern "C" __global__ void entry(const unsigned* from, unsigned* to, unsigned words) {
-  asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  const long long start = clock64();
-  while (clock64() - start < 20000) {}
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x)
-    to[i] = from[i];
-}
-)";
-
 TEST_F(KvInsertGpu, EagerAndReplayedLaunchesFollowChangedInputsInTwoContexts) {
-  ASSERT_TRUE(runtime_->add_source("late_copy.cu", kLateCopySource));
+  ASSERT_TRUE(runtime_->add_source("late_copy.cu", kiln::test::kLateCopySource));
   const auto late_copy = runtime_->add({.name = "late_copy", .source = "late_copy.cu"});
   ASSERT_TRUE(late_copy) << message_of(late_copy);
   for (const bool second : {false, true}) {
