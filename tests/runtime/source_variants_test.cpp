@@ -83,7 +83,10 @@ TEST_F(SourceVariants, AWarmupAndALookUpChooseAsAnArtifactDoes) {
     ASSERT_TRUE(known) << message_of(known);
     EXPECT_TRUE(known->found);
     EXPECT_EQ(known->key, kernel.key);
-    EXPECT_EQ(artifact_of(runtime, varied, kernel.architecture).key, kernel.key);
+    const auto artifact = artifact_of(runtime, varied, kernel.architecture);
+    EXPECT_EQ(artifact.key, kernel.key);
+    EXPECT_EQ(key_text_of(artifact).find("hopper.cu") != std::string::npos,
+              kernel.architecture == "sm_90a");
   }
   EXPECT_EQ(runtime.counters().compiles, 2u);
 }
