@@ -9,7 +9,8 @@ namespace kiln::device {
 
 struct MmaProducts {
   static __device__ __forceinline__ void publish() {}
-  static __device__ __forceinline__ void begin() {}
+  template <class... Sums>
+  static __device__ __forceinline__ void begin(Sums&...) {}
   static __device__ __forceinline__ void end() {}
 
   template <kernels::u32 columns>

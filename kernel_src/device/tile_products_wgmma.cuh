@@ -11,7 +11,12 @@ namespace kiln::device {
 struct WgmmaProducts {
   /// After writing a tile or columns, before the barrier that the readers wait for.
   static __device__ __forceinline__ void publish() { fence_async_shared(); }
-  static __device__ __forceinline__ void begin() { warpgroup_fence(); }
+  /// Before the first product, with all sums, each set by then.
+  template <kernels::u32... counts>
+  static __device__ __forceinline__ void begin(float (&... sums)[counts]) {
+    (hold(sums), ...);
+    warpgroup_fence();
+  }
   /// After it the sums can be read.
   static __device__ __forceinline__ void end() {
     warpgroup_commit();
@@ -39,6 +44,13 @@ struct WgmmaProducts {
   }
 
  private:
+  // Keeps the compiler from setting sums only after the fence.
+  template <kernels::u32 count>
+  static __device__ __forceinline__ void hold(float (&sums)[count]) {
+#pragma unroll
+    for (kernels::u32 i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  }
+
   static constexpr kernels::u64 kSwizzled = kernels::u64{1} << 62;  // 128 bytes
 
   // Where an operand lies: distances in units of 16 bytes, between matrices along the sum and

@@ -94,7 +94,7 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   const u32 rows = warpgroup % (tile / 64);
   const u32 split = warpgroup / (tile / 64);
   float sums[kHeads / 2] = {};
-  Products::begin();
+  Products::begin(sums);
 #pragma unroll
   for (u32 i = 0; i < steps; ++i) {
     const u32 step = split * steps + i;
@@ -181,7 +181,7 @@ using OutputSums = float[2][kOutputColumns / 2];
 template <class Products, u32 tile>
 __device__ __forceinline__ void outputs(OutputSums& sums, u32 warp) {
   const u32 part = warp / 4 * 2;
-  Products::begin();
+  Products::begin(sums[0], sums[1]);
 #pragma unroll
   for (u32 step = 0; step < tile / 16; ++step) {
     const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
