@@ -1,4 +1,3 @@
-// Compiles with exceptions: nlohmann-json reports faults of the text by them, caught in parse().
 #include "kernel_src/manifest.hpp"
 
 #include <algorithm>
@@ -7,12 +6,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "kernel_src/kernels.hpp"
 #include "kernel_src/key_from_json.hpp"
 #include "kernel_src/known_kernels.hpp"
+#include "kernel_src/parse_json.hpp"
 
 namespace kiln::kernels {
 namespace {
@@ -21,96 +20,22 @@ using nlohmann::json;
 using Pointer = json::json_pointer;
 
 constexpr int kSchema = 1;
-// Far beyond what a manifest needs. Messages show values by recursion, which a deep one would
-// crash.
-constexpr int kMostNested = 64;
-
-// "line 3, column 7" of the byte at `offset`, both counted from 1.
-std::string position_of(std::string_view text, std::size_t offset) {
-  const auto before = text.substr(0, std::min(offset, text.size()));
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const auto line_start = before.rfind('\n');
-  const auto column =
-      line_start == std::string_view::npos ? before.size() + 1 : before.size() - line_start;
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
-}
-
-// The reason in nlohmann's text, which leads with its own error number and, for syntax, position.
-std::string reason_of(std::string_view what) {
-  for (const std::string_view lead : {"] ", "column "})
-    if (const auto at = what.find(lead); at != std::string_view::npos) what.remove_prefix(at);
-  const auto start = what.find(what.starts_with("] ") ? "] " : ": ");
-  return std::string(start == std::string_view::npos ? what : what.substr(start + 2));
-}
-
-// Reads text and tells how far: the parser's callback is given no position.
-class TracedByte {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  TracedByte(const char* at, const char*& reached) : at_(at), reached_(&reached) {}
-  reference operator*() const { return *at_; }
-  TracedByte& operator++() {
-    *reached_ = ++at_;
-    return *this;
-  }
-  bool operator==(const TracedByte& other) const { return at_ == other.at_; }
-  bool operator!=(const TracedByte& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** reached_;
-};
-
-Result<json> parse(std::string_view text, std::string_view file) {
-  const auto fault = [&](std::size_t offset, const std::string& what) {
-    return Error(ErrorCode::invalid_argument,
-                 std::string(file) + ": " + position_of(text, offset) + ": " + what);
-  };
-  const char* reached = text.data();
-  // The last byte that was read.
-  const auto offset = [&] {
-    return reached == text.data() ? 0 : static_cast<std::size_t>(reached - text.data()) - 1;
-  };
-
-  // The first fault that the parser itself does not mind: too many brackets, and members with the
-  // same name, of which it keeps the last.
-  std::optional<Error> first;
-  std::vector<std::set<std::string>> open;
-  const auto look = [&](int depth, json::parse_event_t event, json& parsed) {
-    using Event = json::parse_event_t;
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
-    if (first) return true;
-    if ((event == Event::object_start || event == Event::array_start) && depth >= kMostNested)
-      first = fault(offset(), "is nested deeper than " + std::to_string(kMostNested) + " levels");
-    if (event == Event::key && !open.back().insert(parsed.get<std::string>()).second)
-      first = fault(offset(),
-                    "the member \"" + parsed.get<std::string>() + "\" appears twice in one object");
-    return true;
-  };
-  try {
-    auto document = json::parse(TracedByte(text.data(), reached),
-                                TracedByte(text.data() + text.size(), reached), look);
-    if (first) return *first;
-    return document;
-  } catch (const json::parse_error& error) {
-    if (first) return *first;
-    // `byte` counts from 1 and is the last byte that was read.
-    return fault(error.byte == 0 ? 0 : error.byte - 1, reason_of(error.what()));
-  } catch (const json::exception& error) {
-    // Such as a number that no double holds.
-    if (first) return *first;
-    return fault(offset(), reason_of(error.what()));
-  }
-}
 
 std::string text_of(const json& parameter_value) {
   return parameter_value.is_string() ? parameter_value.get<std::string>() : parameter_value.dump();
+}
+
+bool is_listed(const std::vector<std::string>& texts, std::string_view text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+// Where `value` stands among a parameter's choices, or their number. 2.0 and "2" are not 2.
+std::size_t place_of(const json& choices, const json& value) {
+  std::size_t place = 0;
+  while (place < choices.size() &&
+         (choices[place].type() != value.type() || choices[place] != value))
+    ++place;
+  return place;
 }
 
 // What is in force for one parameter, and what else could be.
@@ -118,6 +43,9 @@ struct Parameter {
   json value;
   std::vector<std::string> allowed;
 };
+
+// The values of each parameter for which a kernel is needed, as text.
+using Admitted = std::map<std::string, std::vector<std::string>, std::less<>>;
 
 class Reader {
  public:
@@ -164,7 +92,7 @@ class Reader {
     if (!object.is_object())
       return wrong(where, object, "an object with the members " + joined(known));
     for (const auto& [name, value] : object.items())
-      if (std::find(known.begin(), known.end(), name) == known.end())
+      if (!is_listed(known, name))
         return fault(where / name, "no such member; known: " + joined(known));
     for (const auto& name : required)
       if (!object.contains(name)) return fault(where / name, "is missing");
@@ -198,15 +126,13 @@ class Reader {
       if (!is_text(values[i]) && !values[i].is_number_integer())
         return wrong(choices / i, values[i], "a whole number or a text that is not empty");
       const auto text = text_of(values[i]);
-      if (std::find(parameter.allowed.begin(), parameter.allowed.end(), text) !=
-          parameter.allowed.end())
+      if (is_listed(parameter.allowed, text))
         return fault(choices / i, shown(values[i]) + " is listed twice");
       parameter.allowed.push_back(text);
     }
 
     auto chosen = description.value("default", json());
-    if (description.contains("default") &&
-        std::find(values.begin(), values.end(), chosen) == values.end())
+    if (description.contains("default") && place_of(values, chosen) == values.size())
       return wrong(where / "default", chosen, "one of " + joined(parameter.allowed));
     if (const auto given = given_.find(name); given != given_.end()) {
       const auto choice =
@@ -238,17 +164,17 @@ class Reader {
     if (!kernels.is_array() || kernels.empty())
       return wrong(where, kernels, "an array of kernels that is not empty");
     for (std::size_t i = 0; i < kernels.size(); ++i) {
-      auto spec = read_kernel(kernels[i], where / i);
-      if (!spec) return spec.error();
+      KILN_TRY(auto spec, read_kernel(kernels[i], where / i));
       auto& specs = manifest_.kernels;
-      if (std::find(specs.begin(), specs.end(), *spec) == specs.end())
+      if (spec && std::find(specs.begin(), specs.end(), *spec) == specs.end())
         specs.push_back(*std::move(spec));
     }
     return {};
   }
 
-  Result<KernelSpec> read_kernel(const json& entry, const Pointer& where) const {
-    if (auto status = check_members(entry, where, {"kernel", "key"}, {"purpose"}); !status)
+  // Nothing where the parameters in force do not need it.
+  Result<std::optional<KernelSpec>> read_kernel(const json& entry, const Pointer& where) const {
+    if (auto status = check_members(entry, where, {"kernel", "key"}, {"purpose", "when"}); !status)
       return status.error();
     if (entry.contains("purpose") && !entry["purpose"].is_string())
       return wrong(where / "purpose", entry["purpose"], "a text");
@@ -262,21 +188,53 @@ class Reader {
     if (kernel == nullptr)
       return wrong(where / "kernel", entry["kernel"], "a known kernel: " + joined(names));
 
+    KILN_TRY(const auto admitted, read_when(entry, where / "when"));
     if (auto status = check_members(entry["key"], where / "key", kernel->fields()); !status)
       return status.error();
     json key = json::object();
     for (const auto& [field, value] : entry["key"].items()) {
-      KILN_TRY(key[field], resolve(*kernel, field, value, where / "key" / field));
+      KILN_TRY(key[field], resolve(*kernel, field, value, admitted, where / "key" / field));
     }
+    for (const auto& [name, value] : manifest_.parameters)
+      if (!is_listed(admitted.at(name), value)) return std::optional<KernelSpec>();
     auto spec = kernel->make(key);
     if (!spec) return fault(where / "key", spec.error().message());
-    return spec;
+    return std::optional(*std::move(spec));
   }
 
-  // The literal that `value` stands for under the parameters in force. All that it could stand for
-  // under others is checked as well, so that a manifest is wrong for everybody or for nobody.
+  Result<Admitted> read_when(const json& entry, const Pointer& where) const {
+    Admitted admitted;
+    for (const auto& [name, parameter] : parameters_) admitted[name] = parameter.allowed;
+    const auto when = entry.find("when");
+    if (when == entry.end()) return admitted;
+    if (!when->is_object() || when->empty())
+      return wrong(where, *when, "an object of parameters, each with an array of its values");
+    for (const auto& [name, values] : when->items()) {
+      const auto place = where / name;
+      if (!parameters_.contains(name))
+        return fault(place, "no such parameter" + (parameters_.empty()
+                                                       ? ", and the manifest has none"
+                                                       : "; known: " + joined(parameter_names())));
+      if (!values.is_array() || values.empty())
+        return wrong(place, values, "an array of values of " + name + " that is not empty");
+      const auto allowed = std::exchange(admitted[name], {});
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto choice = place_of(choices_of(name), values[i]);
+        if (choice == allowed.size())
+          return wrong(place / i, values[i], "one of " + joined(allowed));
+        if (is_listed(admitted[name], allowed[choice]))
+          return fault(place / i, shown(values[i]) + " is listed twice");
+        admitted[name].push_back(allowed[choice]);
+      }
+    }
+    return admitted;
+  }
+
+  // The literal that `value` stands for under the parameters in force, if they need the kernel. All
+  // that it could stand for under others that do is checked as well, so that a manifest is wrong
+  // for everybody or for nobody.
   Result<json> resolve(const KnownKernel& kernel, const std::string& field, const json& value,
-                       const Pointer& where) const {
+                       const Admitted& admitted, const Pointer& where) const {
     const auto check = [&](const json& literal, const Pointer& place) -> Status {
       const auto allowed = kernel.check(field, literal);
       return allowed.empty() ? Status{} : wrong(place, literal, allowed);
@@ -288,19 +246,24 @@ class Reader {
     if (value.contains("parameter")) {
       if (auto status = check_members(value, where, {"parameter"}); !status) return status.error();
       KILN_TRY(const auto* parameter, find_parameter(value["parameter"], where / "parameter"));
-      const auto& choices =
-          document_["parameters"][value["parameter"].get<std::string>()]["values"];
-      for (const auto& choice : choices)
-        if (auto status = check(choice, where); !status) return status.error();
+      const auto& name = value["parameter"].get_ref<const std::string&>();
+      for (const auto& choice : choices_of(name))
+        if (is_listed(admitted.at(name), text_of(choice)))
+          if (auto status = check(choice, where); !status) return status.error();
       return parameter->value;
     }
     if (auto status = check_members(value, where, {"by", "values"}); !status) return status.error();
     KILN_TRY(const auto* parameter, find_parameter(value["by"], where / "by"));
-    if (auto status = check_members(value["values"], where / "values", parameter->allowed); !status)
+    const auto& choices = admitted.at(value["by"].get_ref<const std::string&>());
+    if (auto status = check_members(value["values"], where / "values", choices); !status)
       return status.error();
     for (const auto& [choice, literal] : value["values"].items())
       if (auto status = check(literal, where / "values" / choice); !status) return status.error();
-    return value["values"][text_of(parameter->value)];
+    return value["values"].value(text_of(parameter->value), json());
+  }
+
+  const json& choices_of(const std::string& parameter) const {
+    return document_["parameters"][parameter]["values"];
   }
 
   Result<const Parameter*> find_parameter(const json& name, const Pointer& where) const {
@@ -324,7 +287,7 @@ class Reader {
 
 Result<Manifest> read_manifest(std::string_view text, std::string_view file,
                                const ManifestParameters& given) {
-  KILN_TRY(const auto document, parse(text, file));
+  KILN_TRY(const auto document, parse_json(text, file));
   return Reader(document, file, given).read();
 }
 

@@ -6,7 +6,9 @@
 //    "kernels": [{"kernel": "dsv41_kv_insert", "purpose": "...", "key": {"heads": 16, ...}}]}
 //
 // A key field is a literal, {"parameter": "kv"}, or {"by": "tp", "values": {"1": 64, "2": 32, ...}}
-// with one value for each that the parameter allows. Threads: pure functions and values.
+// with one value for each that the parameter allows. A kernel with "when": {"tp": [2, 4]} is needed
+// only where each named parameter has one of the values listed; its fields then have values for
+// those alone. Threads: pure functions and values.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +29,9 @@ using ManifestParameters = std::map<std::string, std::string, std::less<>>;
 
 struct Manifest {
   std::string model{};
-  ManifestParameters parameters{};    ///< every parameter, with the value in force
-  std::vector<KernelSpec> kernels{};  ///< in the order of the file; equal ones once
+  ManifestParameters parameters{};  ///< every parameter, with the value in force
+  /// Those that the parameters need, in the order of the file; equal ones once.
+  std::vector<KernelSpec> kernels{};
 };
 
 /// Reads a manifest. `file` is what errors call it; `given` overrides the parameters' defaults.

@@ -34,28 +34,39 @@ TEST(Manifest, ShippedOnesAreNamedForTheirModels) {
   }
 }
 
+// The key fields of `spec`, each as "name value".
+std::vector<std::string> fields(const KernelSpec& spec) {
+  std::vector<std::string> texts;
+  for (const auto& value : spec.key) texts.push_back(value.name + " " + value.value);
+  return texts;
+}
+
 TEST(Manifest, FlashHasTheKeysOfEachRank) {
   const struct {
-    const char* tp;
-    const char* heads;
-  } ranks[] = {{"1", "64"}, {"2", "32"}, {"4", "16"}, {"8", "8"}};
+    std::string tp, heads;
+    bool swapab;
+  } ranks[] = {{"1", "64", false}, {"2", "32", true}, {"4", "16", true}, {"8", "8", false}};
   for (const auto& rank : ranks)
     for (const auto& [kv, record] : {std::pair{"fp8", kFp8}, std::pair{"nvfp4", kNvfp4}}) {
+      SCOPED_TRACE("tp " + rank.tp + ", kv " + kv);
       const auto manifest = model_manifest("deepseek-v4.1-flash", {{"tp", rank.tp}, {"kv", kv}});
       ASSERT_TRUE(manifest) << message_of(manifest);
       EXPECT_EQ(manifest->parameters, (ManifestParameters{{"tp", rank.tp}, {"kv", kv}}));
-      ASSERT_EQ(manifest->kernels.size(), 3u);
-      const struct {
-        std::string_view heads, record, page_slots, ratio;
-      } expected[] = {
-          {rank.heads, kFp8, "128", "1"}, {"0", record, "128", "1"}, {"0", record, "64", "2"}};
-      for (std::size_t i = 0; i < 3; ++i) {
-        const auto& spec = manifest->kernels[i];
-        EXPECT_EQ(spec.name, "dsv41_kv_insert");
-        EXPECT_EQ(field(spec, "heads"), expected[i].heads);
-        EXPECT_EQ(field(spec, "record"), expected[i].record);
-        EXPECT_EQ(field(spec, "page_slots"), expected[i].page_slots);
-        EXPECT_EQ(field(spec, "ratio"), expected[i].ratio);
+      const auto heads = "heads " + rank.heads;
+      const auto of_record = "record " + std::string(record);
+      std::vector<std::pair<std::string, std::vector<std::string>>> expected = {
+          {"dsv41_kv_insert", {heads, "record 0", "page_slots 128", "ratio 1"}},
+          {"dsv41_kv_insert", {"heads 0", of_record, "page_slots 128", "ratio 1"}},
+          {"dsv41_kv_insert", {"heads 0", of_record, "page_slots 64", "ratio 2"}}};
+      if (rank.swapab)
+        for (const auto* page_slots : {"page_slots 128", "page_slots 64"})
+          expected.push_back({"dsv41_swapab_decode",
+                              {heads, "swa_slots 128", "compressed_slots 512", of_record,
+                               "swa_page_slots 128", page_slots}});
+      ASSERT_EQ(manifest->kernels.size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(manifest->kernels[i].name, expected[i].first);
+        EXPECT_EQ(fields(manifest->kernels[i]), expected[i].second);
       }
     }
 }
@@ -74,21 +85,27 @@ TEST(Manifest, AParameterThatIsWrongOrUnknownIsNamedWithWhatIsAllowed) {
   EXPECT_NE(message_of(model_manifest("gpt-5")).find("deepseek-v4.1-flash"), std::string::npos);
 }
 
-// A manifest of one kernel with `key`, and parameters p (1, 2) and q (fp8, bad).
-std::string with_key(const std::string& key) {
+// A manifest of one kernel with `key`, and parameters p (1, 2) and q (fp8, bad). `more` are further
+// members of the kernel.
+std::string with_key(const std::string& key, const std::string& more = {}) {
   return R"({"schema": 1, "model": "m", "parameters": {"p": {"values": [1, 2], "default": 1},
             "q": {"values": ["fp8", "bad"], "default": "fp8"}},
             "kernels": [{"kernel": "dsv41_kv_insert", "key": )" +
-         key + "}]}";
+         key + more + "}]}";
 }
 // The same where `field` has `value` and the others are good.
-std::string with_field(const std::string& name, const std::string& value) {
+std::string with_field(const std::string& name, const std::string& value,
+                       const std::string& more = {}) {
   std::string key;
   for (const auto& [field_name, good] :
        {std::pair{"heads", "0"}, {"record", "\"fp8\""}, {"page_slots", "64"}, {"ratio", "1"}})
     key += std::string(key.empty() ? "{" : ", ") + "\"" + field_name +
            "\": " + (field_name == name ? value : good);
-  return with_key(key + "}");
+  return with_key(key + "}", more);
+}
+// The same where all is good, needed as `when` says.
+std::string with_when(const std::string& when) {
+  return with_field("heads", "0", R"(, "when": )" + when);
 }
 
 TEST(Manifest, EachFaultNamesItsPlaceAndWhatIsAllowed) {
@@ -118,7 +135,7 @@ TEST(Manifest, EachFaultNamesItsPlaceAndWhatIsAllowed) {
       {R"({"schema": 1, "model": "", "kernels": []})", {"at /model: is \"\", must be a text"}},
       {R"({"schema": 1, "model": "m", "kernels": []})", {"at /kernels: is [], must be"}},
       {R"({"schema": 1, "model": "m", "kernels": [3]})",
-       {"at /kernels/0: is 3, must be an object", "kernel, key, purpose"}},
+       {"at /kernels/0: is 3, must be an object", "kernel, key, purpose, when"}},
       {R"({"schema": 1, "model": "m", "kernels": [{"kernel": "nope", "key": {}}]})",
        {"at /kernels/0/kernel: is \"nope\"", "dsv41_kv_insert"}},
       {R"({"schema": 1, "model": "m", "kernels": [{"kernel": 7, "key": {}}]})",
@@ -133,6 +150,9 @@ TEST(Manifest, EachFaultNamesItsPlaceAndWhatIsAllowed) {
       {R"({"schema": 1, "model": "m", "parameters": {"p": {"values": [1], "default": 2}},
           "kernels": []})",
        {"at /parameters/p/default: is 2, must be one of 1"}},
+      {R"({"schema": 1, "model": "m", "parameters": {"p": {"values": [1], "default": 1.0}},
+          "kernels": []})",
+       {"at /parameters/p/default: is 1.0, must be one of 1"}},
       {R"({"schema": 1, "model": "m", "parameters": {"p": {"values": [1, 2]}}, "kernels": []})",
        {"the parameter p has no default", "1, 2"}},
       {with_key("{}"), {"at /kernels/0/key/heads: is missing"}},
@@ -166,6 +186,32 @@ TEST(Manifest, EachFaultNamesItsPlaceAndWhatIsAllowed) {
       {with_field("ratio", R"({"by": "p", "values": {"1": 1, "2": "x"}})"),
        {"at /kernels/0/key/ratio/values/2: is \"x\""}},
       {with_field("ratio", R"({"by": 3, "values": {}})"), {"at /kernels/0/key/ratio/by: is 3"}},
+      {with_when("3"), {"at /kernels/0/when: is 3, must be an object of parameters"}},
+      {with_when("[\"p\"]"), {"at /kernels/0/when: is [\"p\"], must be an object"}},
+      {with_when("{}"), {"at /kernels/0/when: is {}, must be an object"}},
+      {with_when(R"({"p": [1], "x": [1]})"),
+       {"at /kernels/0/when/x: no such parameter; known: p, q"}},
+      {R"({"schema": 1, "model": "m", "kernels": [{"kernel": "dsv41_kv_insert", "key": {},
+          "when": {"p": [1]}}]})",
+       {"at /kernels/0/when/p: no such parameter, and the manifest has none"}},
+      {with_when(R"({"p": 1})"), {"at /kernels/0/when/p: is 1, must be an array of values of p"}},
+      {with_when(R"({"p": []})"), {"at /kernels/0/when/p: is [], must be an array"}},
+      {with_when(R"({"p": {"1": 2}})"), {"at /kernels/0/when/p: is {\"1\":2}, must be an array"}},
+      {with_when(R"({"p": [1, 3]})"), {"at /kernels/0/when/p/1: is 3, must be one of 1, 2"}},
+      {with_when(R"({"p": ["1"]})"), {"at /kernels/0/when/p/0: is \"1\", must be one of 1, 2"}},
+      {with_when(R"({"p": [2.0]})"), {"at /kernels/0/when/p/0: is 2.0, must be one of 1, 2"}},
+      {with_when(R"({"p": [null]})"), {"at /kernels/0/when/p/0: is null"}},
+      {with_when(R"({"p": [2, 1, 2]})"), {"at /kernels/0/when/p/2: 2 is listed twice"}},
+      // A field has values where the kernel is needed and nowhere else; p is 1 here.
+      {with_field("ratio", R"({"by": "p", "values": {"1": 1, "2": 2}})", R"(, "when": {"p": [2]})"),
+       {"at /kernels/0/key/ratio/values/1: no such member; known: 2"}},
+      {with_field("ratio", R"({"by": "p", "values": {}})", R"(, "when": {"p": [2]})"),
+       {"at /kernels/0/key/ratio/values/2: is missing"}},
+      {with_field("ratio", R"({"by": "p", "values": {"2": "x"}})", R"(, "when": {"p": [2]})"),
+       {"at /kernels/0/key/ratio/values/2: is \"x\""}},
+      {with_field("record", R"({"parameter": "q"})", R"(, "when": {"q": ["bad"]})"),
+       {"at /kernels/0/key/record: is \"bad\""}},
+      {with_field("heads", "-1", R"(, "when": {"p": [2]})"), {"at /kernels/0/key/heads: is -1"}},
   };
   for (const auto& fault : faults) {
     const auto manifest = read_manifest(fault.text, "m.json");
@@ -183,6 +229,49 @@ TEST(Manifest, AGoodFieldStandsForItsLiteral) {
       with_field("ratio", R"({"by": "p", "values": {"1": 1, "2": 2}})"), "m.json", {{"p", "2"}});
   ASSERT_TRUE(manifest) << message_of(manifest);
   EXPECT_EQ(field(manifest->kernels.front(), "ratio"), "2");
+}
+
+TEST(Manifest, AKernelIsNeededWhereEachNamedParameterHasAListedValue) {
+  const struct {
+    const char* when;
+    std::vector<std::pair<std::string, std::string>> needed;  // p and q
+  } cases[] = {
+      {R"({"p": [2]})", {{"2", "bad"}, {"2", "fp8"}}},
+      {R"({"p": [2, 1]})", {{"1", "bad"}, {"1", "fp8"}, {"2", "bad"}, {"2", "fp8"}}},
+      {R"({"p": [1], "q": ["fp8"]})", {{"1", "fp8"}}},
+      {R"({"q": ["bad"]})", {{"1", "bad"}, {"2", "bad"}}},
+  };
+  for (const auto& [when, needed] : cases) {
+    std::vector<std::pair<std::string, std::string>> got;
+    for (const auto* p : {"1", "2"})
+      for (const auto* q : {"bad", "fp8"}) {
+        const auto manifest = read_manifest(with_when(when), "m.json", {{"p", p}, {"q", q}});
+        ASSERT_TRUE(manifest) << message_of(manifest);
+        if (!manifest->kernels.empty()) got.emplace_back(p, q);
+      }
+    EXPECT_EQ(got, needed) << when;
+  }
+}
+
+TEST(Manifest, AFieldNeedsValuesOnlyWhereItsKernelIsNeeded) {
+  const auto by =
+      with_field("ratio", R"({"by": "p", "values": {"2": 2}})", R"(, "when": {"p": [2]})");
+  const auto needed = read_manifest(by, "m.json", {{"p", "2"}});
+  ASSERT_TRUE(needed) << message_of(needed);
+  ASSERT_EQ(needed->kernels.size(), 1u);
+  EXPECT_EQ(field(needed->kernels.front(), "ratio"), "2");
+  const auto idle = read_manifest(by, "m.json", {{"p", "1"}});
+  ASSERT_TRUE(idle) << message_of(idle);
+  EXPECT_EQ(idle->kernels.size(), 0u);
+
+  // q could be "bad", which is no record, but not where the kernel is needed.
+  const auto parameter =
+      with_field("record", R"({"parameter": "q"})", R"(, "when": {"q": ["fp8"]})");
+  for (const auto& [q, kernels] : {std::pair{"fp8", 1u}, std::pair{"bad", 0u}}) {
+    const auto manifest = read_manifest(parameter, "m.json", {{"q", q}});
+    ASSERT_TRUE(manifest) << message_of(manifest);
+    EXPECT_EQ(manifest->kernels.size(), kernels) << q;
+  }
 }
 
 TEST(Manifest, EqualKernelsCountOnce) {
@@ -211,14 +300,15 @@ TEST(Manifest, EveryKernelCanBeRegistered) {
   ASSERT_TRUE(runtime) << message_of(runtime);
   const auto added = add_sources(*runtime);
   ASSERT_TRUE(added) << message_of(added);
-  for (const auto& model : model_names()) {
-    const auto manifest = model_manifest(model);
-    ASSERT_TRUE(manifest) << message_of(manifest);
-    for (const auto& spec : manifest->kernels) {
-      const auto id = runtime->add(spec);
-      EXPECT_TRUE(id) << message_of(id);
+  for (const auto& model : model_names())
+    for (const auto* tp : {"1", "2", "4", "8"}) {
+      const auto manifest = model_manifest(model, {{"tp", tp}});
+      ASSERT_TRUE(manifest) << message_of(manifest);
+      for (const auto& spec : manifest->kernels) {
+        const auto id = runtime->add(spec);
+        EXPECT_TRUE(id) << message_of(id);
+      }
     }
-  }
 }
 
 }  // namespace
