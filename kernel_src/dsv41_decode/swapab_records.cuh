@@ -84,7 +84,7 @@ __device__ __forceinline__ Slot look_up(const CacheArgs& cache, u32 token, u32 f
           cache.slots[static_cast<u64>(token) * width + entry]};
 }
 
-// A lane's 16 bytes of a record, and their scales: one of 16 elements, or two.
+// A slice of a record: a lane's 16 bytes, and their scales: one of 16 elements, or two.
 struct Raw {
   Words4 words;
   u32 scales;
@@ -96,7 +96,7 @@ struct Gathered {
   Raw raw[tile / kWarps / 2][kRounds];
 };
 
-__device__ __forceinline__ u32 unit_of_lane(u32 lane) {
+__device__ __forceinline__ u32 slice_of_lane(u32 lane) {
   return lane / 8 * 4 + lane % 4;
 }
 
@@ -123,10 +123,10 @@ __device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
       Raw& raw = gathered.raw[pair][round];
       raw = {{0, 0, 0, 0}, 0};
       if ((mask >> which & 1u) == 0) continue;
-      const u32 unit = round * 16 + unit_of_lane(lane);
-      raw.words = device::load_16_once(data + unit * 16);
-      raw.scales = record == Record::fp8 ? device::load_1(data + 512 + unit / 2)
-                                         : device::load_2(data + 256 + unit * 2);
+      const u32 slice = round * 16 + slice_of_lane(lane);
+      raw.words = device::load_16_once(data + slice * 16);
+      raw.scales = record == Record::fp8 ? device::load_1(data + 512 + slice / 2)
+                                         : device::load_2(data + 256 + slice * 2);
     }
   }
   return gathered;
@@ -144,22 +144,22 @@ __device__ __forceinline__ void store_records(const Gathered<tile, record>& gath
 #pragma unroll
     for (u32 round = 0; round < Gathered<tile, record>::kRounds; ++round) {
       const Raw& raw = gathered.raw[pair][round];
-      const u32 unit = round * 16 + unit_of_lane(lane);
+      const u32 slice = round * 16 + slice_of_lane(lane);
       if constexpr (record == Record::fp8) {
-        const u32 to = eight_rows + part_of_rows<tile>(unit / 4);
+        const u32 to = eight_rows + part_of_rows<tile>(slice / 4);
         const u32 factor = factor_of_scale<record>(raw.scales);
-        const u32 piece = unit % 4 * 2;
+        const u32 piece = slice % 4 * 2;
         store_shared_16(to + device::in_eight_rows(row, piece),
                         eight_of_e4m3(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
                         eight_of_e4m3(raw.words.z, raw.words.w, factor));
       } else {
-        const u32 to = eight_rows + part_of_rows<tile>(unit / 2);
+        const u32 to = eight_rows + part_of_rows<tile>(slice / 2);
         const u32 factor_0 = factor_of_scale<record>(raw.scales & 0xffu);
         const u32 factor_1 = factor_of_scale<record>(raw.scales >> 8);
         // Every other two lanes begin with the second half, for the sake of the banks.
-        const bool swapped = unit & 2u;
-        const u32 piece = unit % 2 * 4 + (swapped ? 2 : 0);
+        const bool swapped = slice & 2u;
+        const u32 piece = slice % 2 * 4 + (swapped ? 2 : 0);
         const u32 first[2] = {swapped ? raw.words.z : raw.words.x,
                               swapped ? raw.words.w : raw.words.y};
         const u32 second[2] = {swapped ? raw.words.x : raw.words.z,

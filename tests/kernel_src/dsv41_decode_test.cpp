@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -372,11 +371,7 @@ TEST_F(SwapabProgram, CompilesWithoutSpillsFromTheArchitecturesOwnFile) {
       EXPECT_LE(facts.usage.registers, 128u);
       EXPECT_EQ(facts.bounds.max_threads, 512u);
       EXPECT_EQ(facts.parameter_bytes, sizeof(Args));
-      // ptxas may say where it waits for registers before a wgmma, and nothing else: above all not
-      // that it runs one after another.
-      std::istringstream log(facts.log);
-      for (std::string line; std::getline(log, line);)
-        EXPECT_NE(line.find("(C7519)"), std::string::npos) << line;
+      EXPECT_EQ(facts.log, "");  // above all not that products run one after another
       const auto entry = store->read(artifact->key);
       ASSERT_TRUE(entry) << message_of(entry);
       const std::string_view key_text = entry->key_text();
