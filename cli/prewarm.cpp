@@ -85,6 +85,9 @@ Outcome run(const Arguments& arguments, Output& output) {
     if (!id) return failure_of(id.error());
     ids.push_back(*id);
   }
+  if (ids.empty())
+    output.message("warning: the manifest of " + manifest->model +
+                   " needs no kernel with these parameters: there is nothing to compile");
   const auto architectures = architectures_of(*settings, *runtime);
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
   const auto& names = std::get<std::vector<std::string>>(architectures);

@@ -154,7 +154,11 @@ check_cmake() {
 # configure PRESET
 configure() {
   say "configuring build/$1"
-  cmake --preset "$1" -DKILN_CUDA_INCLUDE_DIR="$kiln_cuda_include" >"$kiln_log" 2>&1 || {
+  # An old build with another compiler would lose all other settings: those of clang start afresh.
+  local fresh=()
+  [ "$1" = release ] || grep -q '^CMAKE_CXX_COMPILER:.*clang++$' "build/$1/CMakeCache.txt" 2>/dev/null ||
+    fresh=(--fresh)
+  cmake "${fresh[@]}" --preset "$1" -DKILN_CUDA_INCLUDE_DIR="$kiln_cuda_include" >"$kiln_log" 2>&1 || {
     cat "$kiln_log" >&2
     fail 3 "cmake could not configure build/$1; what it said stands above. If it is an old build of another folder, remove build/$1"
   }

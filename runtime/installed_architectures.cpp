@@ -44,8 +44,10 @@ Result<std::vector<std::string>> architectures_from(const Nvml& nvml) {
     if (std::find(names.begin(), names.end(), name) == names.end())
       names.push_back(std::move(name));
   }
+  if (count == 0) return no_device("NVML sees no GPU");
   if (names.empty())
-    return no_device("NVML sees " + std::to_string(count) + " and tells of none what it is");
+    return no_device("NVML sees GPUs, " + std::to_string(count) +
+                     " in all, and tells the compute capability of none");
   return names;
 }
 
@@ -54,8 +56,11 @@ Result<std::vector<std::string>> architectures_from(const Nvml& nvml) {
 Result<std::vector<std::string>> installed_architectures() {
   // Never closed, like the driver.
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    return no_device("libnvidia-ml.so.1, which comes with the NVIDIA driver, cannot be opened");
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return no_device("libnvidia-ml.so.1, which comes with the NVIDIA driver, cannot be opened (" +
+                     std::string(why == nullptr ? "no reason given" : why) + ")");
+  }
   Nvml nvml;
   if (!find(library, "nvmlInit_v2", nvml.init) || !find(library, "nvmlShutdown", nvml.shutdown) ||
       !find(library, "nvmlDeviceGetCount_v2", nvml.device_count) ||

@@ -33,6 +33,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+case $preset in
+  release | asan | tsan) ;;
+  *) fail 2 "unknown preset $preset (known: release, asan, tsan)" ;;
+esac
+
 # At least two at a time: many tests wait for processes, not for the processor.
 jobs=$(nproc)
 [ "$jobs" -ge 2 ] || jobs=2

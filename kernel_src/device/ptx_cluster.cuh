@@ -5,13 +5,6 @@
 
 namespace kiln::device {
 
-/// %cluster_ctarank, sm_90+: this block's number in its cluster.
-__device__ __forceinline__ kernels::u32 cluster_rank() {
-  kernels::u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
 /// barrier.cluster.arrive.relaxed, sm_90+: orders nothing but the barrier itself and barriers in
 /// shared memory that fence_barrier_init() was called for. All threads of all blocks arrive.
 __device__ __forceinline__ void cluster_arrive() {

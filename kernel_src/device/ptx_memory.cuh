@@ -54,11 +54,6 @@ __device__ __forceinline__ void store_16(void* to, const Words4& words) {
                : "memory");
 }
 
-/// st.global.v2.b32, all: 8 bytes.
-__device__ __forceinline__ void store_8(void* to, u32 low, u32 high) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
-}
-
 /// st.global.b8, all: the lowest byte.
 __device__ __forceinline__ void store_1(void* to, u32 byte) {
   asm volatile("st.global.b8 [%0], %1;" ::"l"(to), "r"(byte) : "memory");

@@ -11,7 +11,8 @@ struct MmaProducts {
   static __device__ __forceinline__ void publish() {}
   template <class... Sums>
   static __device__ __forceinline__ void begin(Sums&...) {}
-  static __device__ __forceinline__ void end() {}
+  template <class... Sums>
+  static __device__ __forceinline__ void end(Sums&...) {}
 
   template <kernels::u32 columns>
   static __device__ __forceinline__ void add_rows(float (&sums)[columns / 2], kernels::u32 rows,

@@ -18,9 +18,11 @@ struct WgmmaProducts {
     warpgroup_fence();
   }
   /// After it the sums can be read.
-  static __device__ __forceinline__ void end() {
+  template <kernels::u32... counts>
+  static __device__ __forceinline__ void end(float (&... sums)[counts]) {
     warpgroup_commit();
     warpgroup_wait<0>();
+    (hold(sums), ...);
   }
 
   /// sums += 64 rows times `columns`, a step of 16 elements of each row; the rows start at address
@@ -44,7 +46,7 @@ struct WgmmaProducts {
   }
 
  private:
-  // Keeps the compiler from setting sums only after the fence.
+  // Keeps the compiler from setting sums only after the fence, or reading them before the wait.
   template <kernels::u32 count>
   static __device__ __forceinline__ void hold(float (&sums)[count]) {
 #pragma unroll

@@ -31,10 +31,10 @@ namespace kiln::kernels::dsv41_decode {
 //   position        negative or not below rope_positions: nothing is written for the token
 //   fp8 data        0x7f and 0xff, E4M3's NaN, count as +-480 times the scale
 //   fp8 scale       2^(code - 127); codes above 166, scales of 2^40 and more and the NaN 255 among
-//                   them, make NaN. Products below bf16's normal range may be rounded to bf16
+//                   them, make NaN. Products below 2^-94 may lose bits or be 0
 //   NVFP4 scale     0x7f and 0xff make NaN; a sign counts
-//   NaN in a record of a valid entry, or in a query: out is NaN in every dim of the heads it meets,
-//                   whatever the sink
+//   NaN in a record of a valid entry, or in a query that has one: out is NaN in every dim of the
+//                   heads it meets, whatever the sink
 //   NaN in out      data byte 0x7f; it plays no part in its block's scale
 //   sign of zero    promised nowhere
 //

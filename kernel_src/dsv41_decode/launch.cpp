@@ -90,20 +90,35 @@ Status check_cache(const Cache& cache) {
   return {};
 }
 
-Status check_output(const Arguments& arguments) {
+Status check_output(const Key& key, const Arguments& arguments) {
   if (Status good = check_pointer("output", arguments.output, 16); !good) return good;
   if (Status good = check_pointer("output_scales", arguments.output_scales, 4); !good) return good;
   if (Status good = check_stride("output_stride_bytes", arguments.output_stride_bytes,
                                  kTokenOutputBytes, kMostOutputStrideBytes, 16);
       !good)
     return good;
-  // A column has a word for each token; a group has 32 columns, in either order of the strides.
-  if (Status good = check_stride("scale_column_stride_words", arguments.scale_column_stride_words,
-                                 arguments.tokens, kMostScaleStrideWords, 1);
+  // A column has a word for each token, a group 32 columns: either columns lie within groups or
+  // groups within columns.
+  const std::uint64_t tokens = arguments.tokens;
+  const std::uint64_t column = arguments.scale_column_stride_words;
+  const std::uint64_t group = arguments.scale_group_stride_words;
+  if (Status good =
+          check_stride("scale_column_stride_words", column, tokens, kMostScaleStrideWords, 1);
       !good)
     return good;
-  return check_stride("scale_group_stride_words", arguments.scale_group_stride_words,
-                      arguments.tokens, kMostScaleStrideWords, 1);
+  const std::uint64_t groups = (key.heads + kGroupHeads - 1) / kGroupHeads;
+  if (groups == 1) return {};
+  if (Status good =
+          check_stride("scale_group_stride_words", group, tokens, kMostScaleStrideWords, 1);
+      !good)
+    return good;
+  const std::uint64_t columns = (dsv41::kHeadDim / kOutputBlock) * kGroupHeads / 4;
+  if (group >= (columns - 1) * column + tokens || column >= (groups - 1) * group + tokens)
+    return {};
+  return wrong("scale_group_stride_words", std::to_string(group),
+               "with columns of " + std::to_string(column) +
+                   " words the groups overlap; it must be at least " +
+                   std::to_string((columns - 1) * column + tokens));
 }
 
 }  // namespace
@@ -135,7 +150,7 @@ Status check(const Key& key, const Arguments& given) {
                          arguments.compressed_row_stride_bytes, arguments.compressed_pages});
         !good)
       return good;
-  return check_output(arguments);
+  return check_output(key, arguments);
 }
 
 Args args_of(const Key& key, const Arguments& given) noexcept {

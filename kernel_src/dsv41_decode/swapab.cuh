@@ -52,7 +52,8 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
 #pragma unroll
   for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
   Products::publish();
-  const Share share = share_of(args, position, rank);
+  const u32 first_unit = warp * kTiles + rank;
+  const Share share = share_of(args, position, first_unit);
   __syncthreads();
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.
@@ -69,6 +70,12 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
   while (!device::barrier_try_wait_cluster(arrived, 0)) {
   }
   finish(args, share, token, wanted, lane);
+  // Only clusters of 2 or 3 blocks have more units than warps.
+  if constexpr (kMostUnits > kWarps) {
+    constexpr u32 step = kWarps * kTiles;
+    for (u32 unit = first_unit + step; unit < kUnits; unit += step)
+      finish(args, share_of(args, position, unit), token, wanted, lane);
+  }
 }
 
 template <class Products>

@@ -73,9 +73,9 @@ struct Share {
 constexpr u32 kFirstRopeBlock = (dsv41::kHeadDim - dsv41::kRopeDim) / kOutputBlock;
 
 // What is read of global memory for it, early.
-__device__ __forceinline__ Share share_of(const Args& args, u64 position, u32 rank) {
+__device__ __forceinline__ Share share_of(const Args& args, u64 position, u32 unit) {
   Share share{};
-  share.unit = threadIdx.x / 32 * kTiles + rank;
+  share.unit = unit;
   share.head = share.unit / 16 * 8 + threadIdx.x / 4 % 8;
   share.first = threadIdx.x % 4 / 2 * 16 + threadIdx.x % 2 * 4;
   share.sink = float_of(0xff800000u);
@@ -127,8 +127,8 @@ __device__ __forceinline__ void finish(const Args& args, const Share& share, u32
     for (u32 j = 0; j < 8; ++j) values[j] = fused_multiply_add(weight, parts[tile][j], values[j]);
   }
   total += device::power_of_2(fused_multiply_add(share.sink, kLog2E, -maximum));
-  // No slot and no sink: all is 0.
-  const float factor = total == 0.0f ? 0.0f : kUnshift / total;
+  // No slot: all is 0, whatever the sink. With one, the largest p is 1.
+  const float factor = total < 0.5f ? 0.0f : kUnshift / total;
 #pragma unroll
   for (u32 j = 0; j < 8; ++j) values[j] *= factor;
   if (share.unit % 16 >= kFirstRopeBlock) {

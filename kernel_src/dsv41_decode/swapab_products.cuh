@@ -102,7 +102,7 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
         sums, shared_base() + kAt.records + part_of_rows<tile>(step / 4) + rows * 8192,
         step % 4 * 2, shared_base() + kAt.query + step * kQueryStepBytes);
   }
-  Products::end();
+  Products::end(sums);
   const u32 slot = rows * 64 + warp % 4 * 16 + lane / 4;
   float* to = shared_at<float>(kAt.scores) + split * kHeads * score_row_floats(tile) + slot;
 #pragma unroll
@@ -188,7 +188,7 @@ __device__ __forceinline__ void outputs(OutputSums& sums, u32 warp) {
     const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part) + step * 2048;
     Products::template add_transposed<kOutputColumns>(sums, rows, part_of_rows<tile>(1), columns);
   }
-  Products::end();
+  Products::end(sums[0], sums[1]);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab

@@ -197,8 +197,8 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
         ASSERT_TRUE(comparison) << message_of(comparison);
         EXPECT_TRUE(comparison->last().wrong_output);
         // Nothing runs here, so the outputs hold what the harness filled them with.
-        EXPECT_TRUE(says(*comparison, "is 165 for") ||
-                    says(*comparison, "off in the Frobenius norm"))
+        const bool exact = known.name == "dsv41_kv_insert";
+        EXPECT_TRUE(says(*comparison, exact ? "is 165 for" : "off in the Frobenius norm"))
             << comparison->last().faults.front();
       }
 }

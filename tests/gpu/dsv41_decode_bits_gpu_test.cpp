@@ -117,8 +117,10 @@ TEST_F(DecodeBits, OverlappedLaunchesWaitForWhatTheyRead) {
     const Bytes want = run(back_end, host);
     DeviceCall call(*driver_, host);
     auto stream = driver_->stream();
-    for (DeviceBuffer* input : {&call.query, &call.swa_cache, &call.compressed_slots,
-                                &call.swa_lengths, &call.positions, &call.cos_sin, &call.sinks}) {
+    for (DeviceBuffer* input :
+         {&call.query, &call.swa_cache, &call.compressed_slots, &call.swa_lengths, &call.swa_slots,
+          &call.compressed_cache, &call.compressed_lengths, &call.positions, &call.cos_sin,
+          &call.sinks}) {
       const auto staged = driver_->upload(input->download<u8>());
       auto copy = runtime_->launches().prepare(
           *copy_kernel,

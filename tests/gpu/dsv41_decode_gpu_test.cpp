@@ -161,6 +161,8 @@ TEST_F(DecodeNumbers, AreTheReferencesForOtherWidths) {
   const std::vector<Key> keys = {
       {.heads = 16, .swa_slots = 1, .compressed_slots = 1},
       {.heads = 32, .swa_slots = 100, .compressed_slots = 130, .record = Record::nvfp4},
+      {.heads = 32, .swa_slots = 1, .compressed_slots = 1},
+      {.heads = 32, .swa_slots = 64, .compressed_slots = 256},
       {.heads = 32, .swa_slots = 256, .compressed_slots = 512},
       {.heads = 16, .swa_slots = 64, .compressed_slots = 896, .record = Record::nvfp4}};
   warm_up(keys);
@@ -228,6 +230,11 @@ TEST_F(DecodeNumbers, FollowTheContractWhereInputsAreNoNumbers) {
       {"sink NaN and nothing listed",
        [](HostCall& call) {
          call.sinks[2] = nan;
+         call.swa.lengths[0] = call.compressed.lengths[0] = 0;
+       }},
+      {"sink so low that its power of 2 has no reciprocal, and nothing listed",
+       [](HostCall& call) {
+         call.sinks[3] = -80.0f;
          call.swa.lengths[0] = call.compressed.lengths[0] = 0;
        }},
       {"sink infinite", [](HostCall& call) { call.sinks[0] = infinity; }},

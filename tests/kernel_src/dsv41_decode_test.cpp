@@ -242,6 +242,10 @@ TEST(SwapabArguments, EachWrongOneIsNamedWithItsValueAndWhatIsAllowed) {
                "scale_column_stride_words is 2; it must be from 3"},
            Row{[](A& a) { a.scale_group_stride_words = 0; },
                "scale_group_stride_words is 0; it must be from 3"},
+           Row{[](A& a) { a.scale_group_stride_words = 126; },
+               "scale_group_stride_words is 126; with columns of 4 words the groups overlap; it "
+               "must "
+               "be at least 127"},
            Row{[](A& a) { a.scale_group_stride_words = ~std::uint64_t{0}; },
                "scale_group_stride_words is 18446744073709551615"},
            Row{[](A& a) { a.rope_positions = 0; }, "rope_positions is 0; it must be from 1"},
@@ -323,7 +327,8 @@ TEST_F(SwapabProgram, IsRegisteredOncePerKeyAndRefusesBadCallsWithoutADevice) {
   EXPECT_TRUE(decode->launch(arguments, nullptr));
   EXPECT_NE(message_of(decode->prepare(arguments)).find("tokens is 0"), std::string::npos);
   arguments.tokens = 65536;
-  arguments.scale_group_stride_words = arguments.scale_column_stride_words = 65536;
+  arguments.scale_column_stride_words = 65536;
+  arguments.scale_group_stride_words = 32 * 65536;
   EXPECT_NE(
       message_of(decode->prepare(arguments)).find("tokens is 65536; it must be at most 65535"),
       std::string::npos);
