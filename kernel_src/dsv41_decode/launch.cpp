@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "kernel_src/argument_checks.hpp"
+
 namespace kiln::kernels::dsv41_decode {
 namespace {
 
@@ -13,38 +15,7 @@ constexpr std::uint64_t kMostPageStrideBytes = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMostRowStrideBytes = std::uint64_t{1} << 46;
 constexpr std::uint64_t kTokenOutputBytes = dsv41::kPaddedHeads * dsv41::kHeadDim;
 
-Error wrong(std::string_view name, const std::string& value, const std::string& allowed) {
-  return {ErrorCode::invalid_argument,
-          "dsv41_decode: " + std::string(name) + " is " + value + "; " + allowed};
-}
-
-std::string hexadecimal(std::uintptr_t value) {
-  std::string digits;
-  do {
-    digits.insert(digits.begin(), "0123456789abcdef"[value % 16]);
-    value /= 16;
-  } while (value != 0);
-  return "0x" + digits;
-}
-
-Status check_pointer(std::string_view name, const void* pointer, unsigned alignment) {
-  if (pointer == nullptr) return wrong(name, "null", "it must be a device pointer");
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  if (address % alignment != 0)
-    return wrong(name, hexadecimal(address),
-                 "it must be a multiple of " + std::to_string(alignment));
-  return {};
-}
-
-Status check_stride(std::string_view name, std::uint64_t stride, std::uint64_t least,
-                    std::uint64_t most, std::uint64_t multiple) {
-  if (stride >= least && stride <= most && stride % multiple == 0) return {};
-  return wrong(
-      name, std::to_string(stride),
-      "it must be " +
-          (multiple == 1 ? std::string() : "a multiple of " + std::to_string(multiple) + ", ") +
-          "from " + std::to_string(least) + " to " + std::to_string(most));
-}
+constexpr ArgumentChecks kCheck{"dsv41_decode"};
 
 /// The arguments with every "0: without a gap" filled in.
 Arguments with_strides(const Key& key, Arguments arguments) noexcept {
@@ -68,33 +39,34 @@ struct Cache {
 
 Status check_cache(const Cache& cache) {
   const auto name = [&cache](std::string_view rest) { return cache.prefix + std::string(rest); };
-  if (Status good = check_pointer(name("cache"), cache.base, 16); !good) return good;
-  if (Status good = check_pointer(name("slots"), cache.slots, 4); !good) return good;
-  if (Status good = check_pointer(name("lengths"), cache.lengths, 4); !good) return good;
+  if (Status good = kCheck.pointer(name("cache"), cache.base, 16); !good) return good;
+  if (Status good = kCheck.pointer(name("slots"), cache.slots, 4); !good) return good;
+  if (Status good = kCheck.pointer(name("lengths"), cache.lengths, 4); !good) return good;
   const std::uint64_t record = dsv41::record_bytes(cache.record);
-  if (Status good =
-          check_stride(name("row_stride_bytes"), cache.row_stride, record, kMostRowStrideBytes, 16);
+  if (Status good = kCheck.stride(name("row_stride_bytes"), cache.row_stride, record,
+                                  kMostRowStrideBytes, 16);
       !good)
     return good;
   // The last slot of a page may end with its record; what follows belongs to nobody here.
   const std::uint64_t page = (cache.page_slots - 1) * cache.row_stride + record;
-  if (Status good = check_stride(name("page_stride_bytes"), cache.page_stride, page,
-                                 kMostPageStrideBytes, 16);
+  if (Status good = kCheck.stride(name("page_stride_bytes"), cache.page_stride, page,
+                                  kMostPageStrideBytes, 16);
       !good)
     return good;
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const std::uint64_t most_pages = most / cache.page_stride;
   if (cache.pages == 0 || cache.pages > most_pages)
-    return wrong(name("pages"), std::to_string(cache.pages),
-                 "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
+    return kCheck.wrong(
+        name("pages"), std::to_string(cache.pages),
+        "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
   return {};
 }
 
 Status check_output(const Key& key, const Arguments& arguments) {
-  if (Status good = check_pointer("output", arguments.output, 16); !good) return good;
-  if (Status good = check_pointer("output_scales", arguments.output_scales, 4); !good) return good;
-  if (Status good = check_stride("output_stride_bytes", arguments.output_stride_bytes,
-                                 kTokenOutputBytes, kMostOutputStrideBytes, 16);
+  if (Status good = kCheck.pointer("output", arguments.output, 16); !good) return good;
+  if (Status good = kCheck.pointer("output_scales", arguments.output_scales, 4); !good) return good;
+  if (Status good = kCheck.stride("output_stride_bytes", arguments.output_stride_bytes,
+                                  kTokenOutputBytes, kMostOutputStrideBytes, 16);
       !good)
     return good;
   // A column has a word for each token, a group 32 columns: either columns lie within groups or
@@ -103,22 +75,22 @@ Status check_output(const Key& key, const Arguments& arguments) {
   const std::uint64_t column = arguments.scale_column_stride_words;
   const std::uint64_t group = arguments.scale_group_stride_words;
   if (Status good =
-          check_stride("scale_column_stride_words", column, tokens, kMostScaleStrideWords, 1);
+          kCheck.stride("scale_column_stride_words", column, tokens, kMostScaleStrideWords, 1);
       !good)
     return good;
   const std::uint64_t groups = (key.heads + kGroupHeads - 1) / kGroupHeads;
   if (groups == 1) return {};
   if (Status good =
-          check_stride("scale_group_stride_words", group, tokens, kMostScaleStrideWords, 1);
+          kCheck.stride("scale_group_stride_words", group, tokens, kMostScaleStrideWords, 1);
       !good)
     return good;
   const std::uint64_t columns = (dsv41::kHeadDim / kOutputBlock) * kGroupHeads / 4;
   if (group >= (columns - 1) * column + tokens || column >= (groups - 1) * group + tokens)
     return {};
-  return wrong("scale_group_stride_words", std::to_string(group),
-               "with columns of " + std::to_string(column) +
-                   " words the groups overlap; it must be at least " +
-                   std::to_string((columns - 1) * column + tokens));
+  return kCheck.wrong("scale_group_stride_words", std::to_string(group),
+                      "with columns of " + std::to_string(column) +
+                          " words the groups overlap; it must be at least " +
+                          std::to_string((columns - 1) * column + tokens));
 }
 
 }  // namespace
@@ -127,15 +99,15 @@ Status check(const Key& key, const Arguments& given) {
   if (Status good = check(key); !good) return good;
   if (given.tokens == 0) return {};
   const Arguments arguments = with_strides(key, given);
-  if (Status good = check_pointer("query", arguments.query, 16); !good) return good;
-  if (Status good = check_pointer("positions", arguments.positions, 8); !good) return good;
-  if (Status good = check_pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
+  if (Status good = kCheck.pointer("query", arguments.query, 16); !good) return good;
+  if (Status good = kCheck.pointer("positions", arguments.positions, 8); !good) return good;
+  if (Status good = kCheck.pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
   if (arguments.sinks != nullptr)
-    if (Status good = check_pointer("sinks", arguments.sinks, 4); !good) return good;
+    if (Status good = kCheck.pointer("sinks", arguments.sinks, 4); !good) return good;
   constexpr std::uint64_t most_positions = std::uint64_t{1} << 48;
   if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
-    return wrong("rope_positions", std::to_string(arguments.rope_positions),
-                 "it must be from 1 to " + std::to_string(most_positions));
+    return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
+                        "it must be from 1 to " + std::to_string(most_positions));
   if (Status good =
           check_cache({"swa_", Record::fp8, key.swa_page_slots, arguments.swa_cache,
                        arguments.swa_slots, arguments.swa_lengths, arguments.swa_page_stride_bytes,
@@ -183,9 +155,10 @@ namespace {
 
 Status check_launch(const Key& key, const Arguments& arguments) {
   if (arguments.tokens == 0)
-    return wrong("tokens", "0", "there is nothing to prepare; launch() takes it and does nothing");
+    return kCheck.wrong("tokens", "0",
+                        "there is nothing to prepare; launch() takes it and does nothing");
   if (arguments.tokens > swapab::kMostTokens)
-    return wrong(
+    return kCheck.wrong(
         "tokens", std::to_string(arguments.tokens),
         "it must be at most " + std::to_string(swapab::kMostTokens) + ", which the grid can hold");
   return check(key, arguments);

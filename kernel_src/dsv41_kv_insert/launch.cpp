@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "kernel_src/argument_checks.hpp"
+
 namespace kiln::kernels::dsv41_kv_insert {
 namespace {
 
@@ -14,36 +16,7 @@ constexpr std::uint64_t kMostTokenStrideBytes = std::uint64_t{1} << 36;
 constexpr std::uint64_t kMostCacheStrideBytes = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMostSlotStrideBytes = std::uint64_t{1} << 46;
 
-Error wrong(std::string_view name, const std::string& value, const std::string& allowed) {
-  return {ErrorCode::invalid_argument,
-          "dsv41_kv_insert: " + std::string(name) + " is " + value + "; " + allowed};
-}
-
-std::string hexadecimal(std::uintptr_t value) {
-  std::string digits;
-  do {
-    digits.insert(digits.begin(), "0123456789abcdef"[value % 16]);
-    value /= 16;
-  } while (value != 0);
-  return "0x" + digits;
-}
-
-Status check_pointer(std::string_view name, const void* pointer, unsigned alignment) {
-  if (pointer == nullptr) return wrong(name, "null", "it must be a device pointer");
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  if (address % alignment != 0)
-    return wrong(name, hexadecimal(address),
-                 "it must be a multiple of " + std::to_string(alignment));
-  return {};
-}
-
-Status check_stride(std::string_view name, std::uint64_t stride, std::uint64_t least,
-                    std::uint64_t most) {
-  if (stride >= least && stride <= most && stride % 16 == 0) return {};
-  return wrong(
-      name, std::to_string(stride),
-      "it must be a multiple of 16 from " + std::to_string(least) + " to " + std::to_string(most));
-}
+constexpr ArgumentChecks kCheck{"dsv41_kv_insert"};
 
 /// The arguments with every "without a gap" filled in.
 Arguments with_strides(const Key& key, Arguments arguments) noexcept {
@@ -57,34 +30,35 @@ Status check_query(const Key& key, const Arguments& arguments) {
   if (key.heads == 0) {
     for (const void* pointer : {arguments.query, static_cast<const void*>(arguments.padded_query)})
       if (pointer != nullptr)
-        return wrong("query or padded_query", "given",
-                     "a kernel of 0 heads has no query part: both must be null");
+        return kCheck.wrong("query or padded_query", "given",
+                            "a kernel of 0 heads has no query part: both must be null");
     return {};
   }
-  if (Status good = check_pointer("query", arguments.query, 16); !good) return good;
-  if (Status good = check_pointer("padded_query", arguments.padded_query, 16); !good) return good;
-  return check_stride("query_stride_bytes", arguments.query_stride_bytes, key.heads * kRowBytes,
-                      kMostTokenStrideBytes);
+  if (Status good = kCheck.pointer("query", arguments.query, 16); !good) return good;
+  if (Status good = kCheck.pointer("padded_query", arguments.padded_query, 16); !good) return good;
+  return kCheck.stride("query_stride_bytes", arguments.query_stride_bytes, key.heads * kRowBytes,
+                       kMostTokenStrideBytes, 16);
 }
 
 Status check_cache(const Key& key, const Arguments& arguments) {
-  if (Status good = check_pointer("cache", arguments.cache, 16); !good) return good;
+  if (Status good = kCheck.pointer("cache", arguments.cache, 16); !good) return good;
   const std::uint64_t record = dsv41::record_bytes(key.record);
-  if (Status good = check_stride("row_stride_bytes", arguments.row_stride_bytes, record,
-                                 kMostSlotStrideBytes);
+  if (Status good = kCheck.stride("row_stride_bytes", arguments.row_stride_bytes, record,
+                                  kMostSlotStrideBytes, 16);
       !good)
     return good;
   // The last slot of a page may end with its record; what follows belongs to nobody here.
   const std::uint64_t page = (key.page_slots - 1) * arguments.row_stride_bytes + record;
-  if (Status good = check_stride("page_stride_bytes", arguments.page_stride_bytes, page,
-                                 kMostCacheStrideBytes);
+  if (Status good = kCheck.stride("page_stride_bytes", arguments.page_stride_bytes, page,
+                                  kMostCacheStrideBytes, 16);
       !good)
     return good;
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const std::uint64_t most_pages = most / arguments.page_stride_bytes;
   if (arguments.pages == 0 || arguments.pages > most_pages)
-    return wrong("pages", std::to_string(arguments.pages),
-                 "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
+    return kCheck.wrong(
+        "pages", std::to_string(arguments.pages),
+        "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
   return {};
 }
 
@@ -93,23 +67,24 @@ Status check_cache(const Key& key, const Arguments& arguments) {
 Status check(const Key& key, const Arguments& given) {
   if (Status good = check(key); !good) return good;
   if (given.tokens > kMostTokens)
-    return wrong("tokens", std::to_string(given.tokens),
-                 "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
+    return kCheck.wrong(
+        "tokens", std::to_string(given.tokens),
+        "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   if (given.tokens == 0) return {};
   const Arguments arguments = with_strides(key, given);
   if (Status good = check_query(key, arguments); !good) return good;
-  if (Status good = check_pointer("rows", arguments.rows, 16); !good) return good;
-  if (Status good = check_pointer("positions", arguments.positions, 8); !good) return good;
-  if (Status good = check_pointer("slots", arguments.slots, 8); !good) return good;
-  if (Status good = check_pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
-  if (Status good = check_stride("input_stride_bytes", arguments.input_stride_bytes, kRowBytes,
-                                 kMostTokenStrideBytes);
+  if (Status good = kCheck.pointer("rows", arguments.rows, 16); !good) return good;
+  if (Status good = kCheck.pointer("positions", arguments.positions, 8); !good) return good;
+  if (Status good = kCheck.pointer("slots", arguments.slots, 8); !good) return good;
+  if (Status good = kCheck.pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
+  if (Status good = kCheck.stride("input_stride_bytes", arguments.input_stride_bytes, kRowBytes,
+                                  kMostTokenStrideBytes, 16);
       !good)
     return good;
   constexpr std::uint64_t most_positions = std::uint64_t{1} << 48;
   if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
-    return wrong("rope_positions", std::to_string(arguments.rope_positions),
-                 "it must be from 1 to " + std::to_string(most_positions));
+    return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
+                        "it must be from 1 to " + std::to_string(most_positions));
   return check_cache(key, arguments);
 }
 
@@ -144,7 +119,8 @@ namespace {
 
 Status check_launch(const Key& key, const Arguments& arguments) {
   if (arguments.tokens == 0)
-    return wrong("tokens", "0", "there is nothing to prepare; launch() takes it and does nothing");
+    return kCheck.wrong("tokens", "0",
+                        "there is nothing to prepare; launch() takes it and does nothing");
   return check(key, arguments);
 }
 

@@ -1,0 +1,42 @@
+#include "kernel_src/argument_checks.hpp"
+
+namespace kiln::kernels {
+namespace {
+
+std::string hexadecimal(std::uintptr_t value) {
+  std::string digits;
+  do {
+    digits.insert(digits.begin(), "0123456789abcdef"[value % 16]);
+    value /= 16;
+  } while (value != 0);
+  return "0x" + digits;
+}
+
+}  // namespace
+
+Error ArgumentChecks::wrong(std::string_view name, const std::string& value,
+                            const std::string& allowed) const {
+  return {ErrorCode::invalid_argument,
+          std::string(kernel) + ": " + std::string(name) + " is " + value + "; " + allowed};
+}
+
+Status ArgumentChecks::pointer(std::string_view name, const void* pointer,
+                               unsigned alignment) const {
+  if (pointer == nullptr) return wrong(name, "null", "it must be a device pointer");
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (address % alignment != 0)
+    return wrong(name, hexadecimal(address),
+                 "it must be a multiple of " + std::to_string(alignment));
+  return {};
+}
+
+Status ArgumentChecks::stride(std::string_view name, std::uint64_t stride, std::uint64_t least,
+                              std::uint64_t most, std::uint64_t multiple) const {
+  if (stride >= least && stride <= most && stride % multiple == 0) return {};
+  const std::string of = multiple == 1 ? "" : "a multiple of " + std::to_string(multiple) + " ";
+  return wrong(
+      name, std::to_string(stride),
+      "it must be " + of + "from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+}  // namespace kiln::kernels
