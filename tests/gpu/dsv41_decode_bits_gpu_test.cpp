@@ -310,7 +310,7 @@ TEST_F(DecodeFarAddresses, OfOutputsAreExact) {
   launch(BackEnd::own, kNvfp4, call.arguments);
   for (std::size_t token = 0; token < kTokens; ++token) {
     const auto got = memory->download<u8>(token * kStride, 32 * 512);
-    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.data.begin() + token * host.output_stride))
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.data.data() + token * host.output_stride))
         << token;
   }
   call.clear();
