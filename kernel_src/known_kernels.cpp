@@ -44,6 +44,8 @@ constexpr std::array kKnown = {
         "dsv41_kv_insert"),
     known_kernel<dsv41_decode::Key, dsv41_decode::swapab::check_key, dsv41_decode::swapab::spec_of>(
         "dsv41_swapab_decode"),
+    known_kernel<dsv41_decode::Key, dsv41_decode::mega::check_key, dsv41_decode::mega::spec_of>(
+        "dsv41_mega_decode"),
 };
 
 }  // namespace

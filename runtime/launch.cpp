@@ -184,6 +184,17 @@ Status LaunchDescriptor::set_grid(Extent grid_blocks) noexcept {
 Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
   const Use use(*this);
   if (!use) return use.error();
+  return store_cluster(cluster_blocks, slot_->empty_grid ? Extent{0} : grid_of(slot_->config));
+}
+
+Status LaunchDescriptor::set_grid_and_cluster(Extent grid_blocks, Extent cluster_blocks) noexcept {
+  const Use use(*this);
+  if (!use) return use.error();
+  if (cluster_blocks == slot_->cluster) return store_grid(grid_blocks);
+  return store_cluster(cluster_blocks, grid_blocks);
+}
+
+Status LaunchDescriptor::store_cluster(const Extent& cluster_blocks, const Extent& grid) noexcept {
   auto& slot = *slot_;
   if (slot.fork_generation != fork_generation()) return forked_error();
   if (slot.cluster_attribute == nullptr)
@@ -196,8 +207,6 @@ Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
                         "another one");
   KILN_TRY(const auto cluster, cluster_of(*slot.kernel, cluster_blocks));
   const auto old = std::tuple(slot.cluster, slot.config, slot.most_resident_blocks);
-  const auto grid = grid_of(slot.config);
-  const bool empty = slot.empty_grid;
   const auto put = [&](const Extent& value) {
     slot.cluster = value;
     slot.cluster_attribute->value.clusterDim = {value.x, value.y, value.z};
@@ -205,7 +214,7 @@ Status LaunchDescriptor::set_cluster(Extent cluster_blocks) noexcept {
   put(cluster);
   set_grid_of(slot.config, cluster);
   auto status = fit_to_device();
-  if (status && !empty) status = store_grid(grid);
+  if (status) status = store_grid(grid);
   if (!status) {
     put(std::get<0>(old));
     slot.config = std::get<1>(old);

@@ -107,4 +107,40 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, bool compressed) {
 
 }  // namespace swapab
 
+namespace mega {
+
+inline constexpr u32 kConsumerThreads = 256;  // two warpgroups, of 256 elements of the output each
+inline constexpr u32 kProducerThreads = 128;  // one that brings records
+inline constexpr u32 kBlockThreads = kConsumerThreads + kProducerThreads;
+inline constexpr u32 kTile = 64;  // slots
+inline constexpr u32 kTiles = 2;  // that a block holds at once
+inline constexpr u32 kRows = dsv41::kPaddedHeads;
+inline constexpr u32 kLeastBlocks = 2, kMostBlocks = 8;  // that share a token: a cluster
+
+KILN_SHARED constexpr u32 tiles(u32 slots) {
+  return (slots + kTile - 1) / kTile;
+}
+
+/// Elements that the blocks of a cluster hand each other at once: 32 of the 8 heads of a group.
+inline constexpr u32 kUnitBytes = kGroupHeads * kOutputBlock * 4;
+KILN_SHARED constexpr u32 units(u32 heads) {
+  return (heads + kGroupHeads - 1) / kGroupHeads * (dsv41::kHeadDim / kOutputBlock);
+}
+
+/// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
+/// to 1024. What blocks send each other lies at the same place in all of them, over what it needs
+/// no more.
+struct Layout {
+  static constexpr u32 query = 0;  // [8 parts of a row, heads, 64] bf16
+  static constexpr u32 records = query + kRows * dsv41::kHeadDim * 2;  // kTiles of the same shape
+  static constexpr u32 landed = query;                                 // [blocks, units] outputs
+  static constexpr u32 scores = records + kTiles * kTile * dsv41::kHeadDim * 2;  // both halves
+  static constexpr u32 sums = scores;  // [blocks, heads] reference and sum, as two floats
+  static constexpr u32 valid = scores + 2 * kRows * kTile * 4;  // [kTiles, tile] bytes
+  static constexpr u32 barriers = valid + kTiles * kTile;
+  static constexpr u32 bytes = barriers + (2 * kTiles + 2) * 8;
+};
+
+}  // namespace mega
+
 }  // namespace kiln::kernels::dsv41_decode

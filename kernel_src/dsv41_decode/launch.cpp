@@ -157,40 +157,56 @@ Status check_launch(const Key& key, const Arguments& arguments) {
   if (arguments.tokens == 0)
     return kCheck.wrong("tokens", "0",
                         "there is nothing to prepare; launch() takes it and does nothing");
-  if (arguments.tokens > swapab::kMostTokens)
+  if (arguments.tokens > kMostTokens)
     return kCheck.wrong(
         "tokens", std::to_string(arguments.tokens),
-        "it must be at most " + std::to_string(swapab::kMostTokens) + ", which the grid can hold");
+        "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   return check(key, arguments);
 }
 
 }  // namespace
 
-Result<SwapabDecode> SwapabDecode::create(Runtime& runtime, const Key& key) {
-  if (const Status good = swapab::check_key(key); !good) return good.error();
-  KILN_TRY(const KernelId id, runtime.add(swapab::spec_of(key)));
-  return SwapabDecode(runtime, id, key);
+Status mega::Program::check() const {
+  if (Status good = check_key(key); !good) return good;
+  if (blocks == 0 || (blocks >= kLeastBlocks && blocks <= kMostBlocks)) return {};
+  return kCheck.wrong("blocks", std::to_string(blocks), "it must be 0, or from 2 to 8");
 }
 
-Result<LaunchDescriptor> SwapabDecode::prepare(const Arguments& arguments, Overlap overlap) const {
-  if (const Status good = check_launch(key_, arguments); !good) return good.error();
+template <class Program>
+Result<Decode<Program>> Decode<Program>::create(Runtime& runtime, const Program& program) {
+  if (const Status good = program.check(); !good) return good.error();
+  KILN_TRY(const KernelId id, runtime.add(program.spec()));
+  return Decode(runtime, id, program);
+}
+
+template <class Program>
+Result<LaunchDescriptor> Decode<Program>::prepare(const Arguments& arguments,
+                                                  Overlap overlap) const {
+  if (const Status good = check_launch(key(), arguments); !good) return good.error();
   KILN_TRY(const Kernel kernel, runtime_->get(id_));
-  LaunchShape shape = swapab::plan_of(key_, arguments.tokens).shape;
+  LaunchShape shape = program_.shape(arguments.tokens);
   shape.overlap_previous = overlap;
-  return runtime_->launches().prepare(kernel, shape, args_of(key_, arguments));
+  return runtime_->launches().prepare(kernel, shape, args_of(key(), arguments));
 }
 
-Status SwapabDecode::update(LaunchDescriptor& launch, const Arguments& arguments) const {
-  if (Status good = check_launch(key_, arguments); !good) return good;
-  if (Status set = launch.set_argument(0, args_of(key_, arguments)); !set) return set;
-  return launch.set_grid(swapab::plan_of(key_, arguments.tokens).shape.grid_blocks);
+template <class Program>
+Status Decode<Program>::update(LaunchDescriptor& launch, const Arguments& arguments) const {
+  if (Status good = check_launch(key(), arguments); !good) return good;
+  const LaunchShape shape = program_.shape(arguments.tokens);
+  if (Status set = launch.set_grid_and_cluster(shape.grid_blocks, shape.cluster_blocks); !set)
+    return set;
+  return launch.set_argument(0, args_of(key(), arguments));
 }
 
-Status SwapabDecode::launch(const Arguments& arguments, CUstream stream, Overlap overlap) const {
-  if (arguments.tokens == 0) return check(key_, arguments);
+template <class Program>
+Status Decode<Program>::launch(const Arguments& arguments, CUstream stream, Overlap overlap) const {
+  if (arguments.tokens == 0) return check(key(), arguments);
   Result<LaunchDescriptor> prepared = prepare(arguments, overlap);
   if (!prepared) return prepared.status();
   return prepared->launch(stream);
 }
+
+template class Decode<swapab::Program>;
+template class Decode<mega::Program>;
 
 }  // namespace kiln::kernels::dsv41_decode

@@ -1,8 +1,8 @@
-// The swap-AB program as an engine calls it: create when the layer is built, prepare before graph
+// The decode programs as an engine calls them: create when the layer is built, prepare before graph
 // capture, launch every step.
 //
-// Threads: a SwapabDecode from any thread; a LaunchDescriptor by one thread at a time.
-// Lifetime: the Runtime must outlive a SwapabDecode; a LaunchDescriptor stands alone.
+// Threads: a Decode from any thread; a LaunchDescriptor by one thread at a time.
+// Lifetime: the Runtime must outlive a Decode; a LaunchDescriptor stands alone.
 #pragma once
 
 #include "kernel_src/dsv41_decode/arguments.hpp"
@@ -20,21 +20,55 @@ KILN_API Status check(const Key& key, const Arguments& arguments);
 /// What a program receives. Requires check() to have passed.
 KILN_API Args args_of(const Key& key, const Arguments& arguments) noexcept;
 
-class KILN_API SwapabDecode {
+namespace swapab {
+
+/// Which program a SwapabDecode is.
+struct Program {
+  Key key{};
+  Program(const Key& of) noexcept : key(of) {}  // NOLINT: a key says it all
+  Status check() const { return check_key(key); }
+  KernelSpec spec() const { return spec_of(key); }
+  LaunchShape shape(std::uint64_t tokens) const noexcept { return plan_of(key, tokens).shape; }
+};
+
+}  // namespace swapab
+
+namespace mega {
+
+/// Which program a MegaDecode is, and how it shares out a token.
+struct Program {
+  Key key{};
+  /// Blocks that share a token, 2 to 8; 0: blocks_for(). With a number a token's output is the same
+  /// to the bit whatever else is in its batch.
+  u32 blocks = 0;
+  Program(const Key& of, u32 blocks_of_a_token = 0) noexcept  // NOLINT: a key is enough
+      : key(of), blocks(blocks_of_a_token) {}
+  /// Errors  as check_key(); invalid_argument for other numbers of blocks
+  KILN_API Status check() const;
+  KernelSpec spec() const { return spec_of(key); }
+  LaunchShape shape(std::uint64_t tokens) const noexcept {
+    return plan_of(key, tokens, blocks == 0 ? blocks_for(key, tokens) : blocks).shape;
+  }
+};
+
+}  // namespace mega
+
+template <class Program>
+class Decode {
  public:
   /// Registers the program; compiles nothing and needs no device. Requires the sources: see
   /// kernels::add_sources.
-  /// Errors  invalid_argument as swapab::check_key(), or for sources that are missing
-  static Result<SwapabDecode> create(Runtime& runtime, const Key& key);
+  /// Errors  invalid_argument as Program::check(), or for sources that are missing
+  static Result<Decode> create(Runtime& runtime, const Program& program);
 
   /// Prepares a launch for the current context's device; compiles first where no warmup has.
-  /// Errors  invalid_argument as check(), for more than swapab::kMostTokens tokens and for zero
-  ///         tokens, which have no launch; and all that Runtime::get and LaunchPool::prepare give
+  /// Errors  invalid_argument as check(), for more than kMostTokens tokens and for zero tokens,
+  ///         which have no launch; and all that Runtime::get and LaunchPool::prepare give
   Result<LaunchDescriptor> prepare(const Arguments& arguments, Overlap overlap = Overlap::no) const;
 
   /// Points a prepared launch at other arguments, of any number of tokens but zero. Allocates
   /// nothing unless it fails.
-  /// Errors  invalid_argument as prepare()
+  /// Errors  as prepare()
   Status update(LaunchDescriptor& launch, const Arguments& arguments) const;
 
   /// Prepares and launches once; does nothing for zero tokens. An engine that launches every step
@@ -43,14 +77,22 @@ class KILN_API SwapabDecode {
   Status launch(const Arguments& arguments, CUstream stream, Overlap overlap = Overlap::no) const;
 
   KernelId id() const noexcept { return id_; }
-  const Key& key() const noexcept { return key_; }
+  const Key& key() const noexcept { return program_.key; }
 
  private:
-  SwapabDecode(Runtime& runtime, KernelId id, const Key& key) noexcept
-      : runtime_(&runtime), id_(id), key_(key) {}
+  Decode(Runtime& runtime, KernelId id, const Program& program) noexcept
+      : runtime_(&runtime), id_(id), program_(program) {}
   Runtime* runtime_;
   KernelId id_;
-  Key key_;
+  Program program_;
 };
+
+extern template class KILN_API Decode<swapab::Program>;
+extern template class KILN_API Decode<mega::Program>;
+
+/// Few heads and few tokens: see swapab::plan.
+using SwapabDecode = Decode<swapab::Program>;
+/// Everything else: see mega::plan.
+using MegaDecode = Decode<mega::Program>;
 
 }  // namespace kiln::kernels::dsv41_decode

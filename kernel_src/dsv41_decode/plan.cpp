@@ -4,18 +4,23 @@
 #include <charconv>
 #include <string>
 
-namespace kiln::kernels::dsv41_decode::swapab {
+namespace kiln::kernels::dsv41_decode {
 namespace {
 
-Error wrong(std::string_view name, std::uint64_t value, std::string_view allowed) {
-  return {ErrorCode::invalid_argument, "dsv41_swapab_decode: " + std::string(name) + " is " +
+constexpr std::string_view kSwapab = "dsv41_swapab_decode";
+constexpr std::string_view kMega = "dsv41_mega_decode";
+
+Error wrong(std::string_view kernel, std::string_view name, std::uint64_t value,
+            std::string_view allowed) {
+  return {ErrorCode::invalid_argument, std::string(kernel) + ": " + std::string(name) + " is " +
                                            std::to_string(value) + "; it must be " +
                                            std::string(allowed)};
 }
 
-Error unsupported(const std::string& architecture, const std::string& why) {
+Error unsupported(std::string_view kernel, const std::string& architecture,
+                  const std::string& why) {
   return {ErrorCode::unsupported,
-          "dsv41_swapab_decode: no kernel for \"" + architecture + "\"; " + why};
+          std::string(kernel) + ": no kernel for \"" + architecture + "\"; " + why};
 }
 
 /// The number in "sm_90a"; 0 for anything else.
@@ -33,23 +38,43 @@ unsigned shared_bytes_of(const DeviceInfo& device) {
   return std::min(most, device.shared_bytes_per_block);
 }
 
+Status check_tokens(std::string_view kernel, std::uint64_t tokens) {
+  if (tokens > kMostTokens)
+    return wrong(kernel, "tokens", tokens,
+                 "at most " + std::to_string(kMostTokens) + ", which the grid can hold");
+  return {};
+}
+
+/// The plan, where the device can run it.
+Result<Plan> on_device(std::string_view kernel, const Plan& made, const DeviceInfo& device) {
+  if (architecture_number(device.architecture) < 90)
+    return unsupported(kernel, device.architecture, "it needs sm_90 or later (clusters)");
+  if (const unsigned most = shared_bytes_of(device); made.shape.shared_bytes > most)
+    return unsupported(kernel, device.architecture,
+                       "a block needs " + std::to_string(made.shape.shared_bytes) +
+                           " bytes of shared memory and can have " + std::to_string(most));
+  return made;
+}
+
 }  // namespace
+
+namespace swapab {
 
 Status check_key(const Key& key) {
   if (Status good = dsv41_decode::check(key); !good) return good;
-  if (key.heads != 16 && key.heads != 32) return wrong("heads", key.heads, "16 or 32");
+  if (key.heads != 16 && key.heads != 32) return wrong(kSwapab, "heads", key.heads, "16 or 32");
   if (key.compressed_slots == 0)
-    return wrong("compressed_slots", 0,
+    return wrong(kSwapab, "compressed_slots", 0,
                  "at least 1: layers without a compressed cache have too "
                  "few slots for this kernel");
   if (const u32 count = tiles(key.swa_slots, key.compressed_slots); count > kMostTiles)
-    return wrong("swa_slots / 64 + compressed_slots / 128, each rounded up,", count,
+    return wrong(kSwapab, "swa_slots / 64 + compressed_slots / 128, each rounded up,", count,
                  "at most 8, the blocks of a cluster");
   return {};
 }
 
 KernelSpec spec_of(const Key& key) {
-  return {.name = "dsv41_swapab_decode",
+  return {.name = std::string(kSwapab),
           .source = "kernel_src/dsv41_decode/swapab.cu",
           .variants = {{"sm_90a", "kernel_src/dsv41_decode/swapab_sm90a.cu"}},
           .key = key_values(key),
@@ -69,17 +94,48 @@ Plan plan_of(const Key& key, std::uint64_t count) noexcept {
 
 Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
   if (const Status good = check_key(key); !good) return good.error();
-  if (count > kMostTokens)
-    return wrong("tokens", count,
-                 "at most " + std::to_string(kMostTokens) + ", which the grid can hold");
-  if (architecture_number(device.architecture) < 90)
-    return unsupported(device.architecture, "it needs sm_90 or later (clusters)");
-  const Plan made = plan_of(key, count);
-  if (const unsigned most = shared_bytes_of(device); made.shape.shared_bytes > most)
-    return unsupported(device.architecture,
-                       "a block needs " + std::to_string(made.shape.shared_bytes) +
-                           " bytes of shared memory and can have " + std::to_string(most));
+  if (const Status good = check_tokens(kSwapab, count); !good) return good.error();
+  return on_device(kSwapab, plan_of(key, count), device);
+}
+
+}  // namespace swapab
+
+namespace mega {
+
+Status check_key(const Key& key) {
+  return dsv41_decode::check(key);
+}
+
+KernelSpec spec_of(const Key& key) {
+  return {.name = std::string(kMega),
+          .source = "kernel_src/dsv41_decode/mega.cu",
+          .variants = {{"sm_90a", "kernel_src/dsv41_decode/mega_sm90a.cu"}},
+          .key = key_values(key),
+          .builtins = Builtins::minimal,
+          .oldest_sm = 90};
+}
+
+u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
+  const u32 all = tiles(key.swa_slots) + tiles(key.compressed_slots);
+  const u32 most = count <= 16 ? 8 : count <= 32 ? 4 : 2;
+  return std::clamp(all, kLeastBlocks, most);
+}
+
+Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
+  Plan made{.key = key};
+  made.shape.grid_blocks = {blocks, static_cast<u32>(count), 1};
+  made.shape.cluster_blocks = {blocks, 1, 1};
+  made.shape.block_threads.x = kBlockThreads;
+  made.shape.shared_bytes = Layout::bytes;
   return made;
 }
 
-}  // namespace kiln::kernels::dsv41_decode::swapab
+Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
+  if (const Status good = check_key(key); !good) return good.error();
+  if (const Status good = check_tokens(kMega, count); !good) return good.error();
+  return on_device(kMega, plan_of(key, count, blocks_for(key, count)), device);
+}
+
+}  // namespace mega
+
+}  // namespace kiln::kernels::dsv41_decode

@@ -20,10 +20,10 @@ struct Plan {
   LaunchShape shape{};  // zero blocks for zero tokens: nothing to launch
 };
 
-namespace swapab {
-
 /// The grid's y dimension.
 inline constexpr std::uint64_t kMostTokens = 65535;
+
+namespace swapab {
 
 /// What the swap-AB program needs beyond check(key): 16 or 32 heads, a compressed list, and all
 /// tiles in a cluster of 8.
@@ -47,5 +47,31 @@ KILN_API Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
 KILN_API Result<Plan> plan(const Key& key, std::uint64_t tokens, const DeviceInfo& device);
 
 }  // namespace swapab
+
+namespace mega {
+
+/// What the padded-head program needs: check(key), nothing more.
+/// Errors  invalid_argument naming the field, its value and what is allowed.
+KILN_API Status check_key(const Key& key);
+
+/// What registers the program of `key`, which must be a good one. Needs no device.
+KILN_API KernelSpec spec_of(const Key& key);
+
+/// Blocks that share a token, 2 to 8: fewer for more tokens, so that a wave holds them all. Results
+/// depend on it in their last bits.
+KILN_API u32 blocks_for(const Key& key, std::uint64_t tokens) noexcept;
+
+/// The launch of `tokens` tokens. Requires a good key, at most kMostTokens, and 2 to 8 `blocks` a
+/// token.
+KILN_API Plan plan_of(const Key& key, std::uint64_t tokens, u32 blocks) noexcept;
+
+/// Plans one call, of blocks_for() blocks.
+///
+/// Shapes  a token a cluster, whose blocks take turns at tiles of 64 slots
+/// Units, errors  as swapab::plan()
+/// Source  the mapping of FlashMLA's sparse decode on Hopper; see NOTES.md
+KILN_API Result<Plan> plan(const Key& key, std::uint64_t tokens, const DeviceInfo& device);
+
+}  // namespace mega
 
 }  // namespace kiln::kernels::dsv41_decode

@@ -228,6 +228,30 @@ TEST_F(Attributes, AClusterChangesInPlaceOrNotAtAll) {
   EXPECT_EQ(without->set_cluster({2}).code(), ErrorCode::invalid_argument);
 }
 
+TEST_F(Attributes, AGridAndItsClusterChangeTogetherOrNotAtAll) {
+  auto launch = prepare({.grid_blocks = {8, 3}, .cluster_blocks = {8}});
+  ASSERT_TRUE(launch) << message_of(launch);
+  const auto seen = [&] {
+    driver_.forget();
+    EXPECT_TRUE(launch->launch(nullptr));
+    const auto launched = driver_.launches().at(0);
+    return std::array{launched.grid[0], launched.grid[1],
+                      launched.attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)->clusterDim.x};
+  };
+  ASSERT_TRUE(launch->set_grid_and_cluster({5, 2}, {5}));
+  EXPECT_EQ(seen(), (std::array{5u, 2u, 5u}));
+  EXPECT_FALSE(launch->set_grid_and_cluster({5, 2}, {2})) << "2 does not divide 5";
+  EXPECT_FALSE(launch->set_grid_and_cluster({32, 2}, {32}));
+  EXPECT_FALSE(launch->set_grid_and_cluster({4, 2}, {5}));
+  EXPECT_EQ(seen(), (std::array{5u, 2u, 5u}));
+  ASSERT_TRUE(launch->set_grid_and_cluster({0}, {4})) << "an empty batch";
+  driver_.forget();
+  EXPECT_TRUE(launch->launch(nullptr));
+  EXPECT_TRUE(driver_.launches().empty());
+  ASSERT_TRUE(launch->set_grid_and_cluster({4, 9}, {4}));
+  EXPECT_EQ(seen(), (std::array{4u, 9u, 4u}));
+}
+
 TEST_F(Attributes, AnotherDevicesContextOrNoneIsRefused) {
   const auto kernel = get(*runtime_);
   std::thread([&] {

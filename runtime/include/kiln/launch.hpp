@@ -69,6 +69,9 @@ class KILN_API LaunchDescriptor {
   Status set_grid(Extent grid_blocks) noexcept;
   /// Errors  as prepare(), for the cluster: the driver is asked whether it fits.
   Status set_cluster(Extent cluster_blocks) noexcept;
+  /// Both at once, for grids that the old cluster does not divide; on an error neither is changed.
+  /// The driver is asked only for another cluster. Errors  as prepare(), for grid and cluster.
+  Status set_grid_and_cluster(Extent grid_blocks, Extent cluster_blocks) noexcept;
 
   /// launch(), and the graph node that it became. `stream` must be capturing.
   /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
@@ -91,6 +94,7 @@ class KILN_API LaunchDescriptor {
   LaunchDescriptor(Slot* slot, std::shared_ptr<void> pool) noexcept;
   Status fit_to_device() noexcept;
   Status store_grid(const Extent& grid) noexcept;
+  Status store_cluster(const Extent& cluster, const Extent& grid) noexcept;
   Status check_capture(CUstream stream) const noexcept;
   Slot* slot_ = nullptr;
   unsigned lease_ = 0;  // of the slot when this was made; a debug build compares them
