@@ -34,4 +34,14 @@ __device__ __forceinline__ void send_8(kernels::u32 to, float a, float b, kernel
       : "memory");
 }
 
+/// st.async.v4.b32, sm_90+: 16 bytes likewise.
+__device__ __forceinline__ void send_16(kernels::u32 to, float a, float b, float c, float d,
+                                        kernels::u32 barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(to),
+      "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace kiln::device

@@ -25,6 +25,11 @@ __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+/// mbarrier.arrive.b64, sm_80+: one arrival; what this thread wrote is visible to who waits.
+__device__ __forceinline__ void barrier_arrive(kernels::u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /// mbarrier.arrive.expect_tx.b64, sm_90+: one arrival, after which the phase also waits for `bytes`
 /// of copies.
 __device__ __forceinline__ void barrier_arrive_expect(kernels::u32 barrier, kernels::u32 bytes) {

@@ -33,6 +33,13 @@ __device__ __forceinline__ Words4 load_16_once(const void* from) {
   return words;
 }
 
+/// ld.global.b32, all: 4 bytes.
+__device__ __forceinline__ u32 load_4(const void* from) {
+  u32 word;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+
 /// ld.global.u16, all: 2 bytes.
 __device__ __forceinline__ u32 load_2(const void* from) {
   unsigned short word;

@@ -41,6 +41,42 @@ struct MmaProducts {
     multiply<columns, 2>(sums, a, at);
   }
 
+  static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,
+                                                          kernels::u32 columns,
+                                                          kernels::u32 first_piece) {
+    const kernels::u32 lane = threadIdx.x % 32;
+    // Matrices: rows 0 to 7, rows 8 to 15, then the same of the next piece.
+    kernels::u32 a[4];
+    load_matrices(a, rows + threadIdx.x / 32 % 4 * 2048 + lane / 8 % 2 * 1024 +
+                         in_eight_rows(lane % 8, first_piece + lane / 16));
+    // Matrices: eight columns, the same of the next piece, then eight columns more.
+    const kernels::u32 from =
+        columns + lane / 16 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 8 % 2);
+#pragma unroll
+    for (kernels::u32 n = 0; n < 8; n += 2) {
+      kernels::u32 b[4];
+      load_matrices(b, from + n * 1024);
+      mma_bf16_16x8x16(sums + 4 * n, a, b[0], b[1]);
+      mma_bf16_16x8x16(sums + 4 * n + 4, a, b[2], b[3]);
+    }
+  }
+
+  static __device__ __forceinline__ void add_weighted_rows(float (&sums)[64],
+                                                           const kernels::u32 (&weights)[4],
+                                                           kernels::u32 rows,
+                                                           kernels::u32 to_next) {
+    const kernels::u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (kernels::u32 n = 0; n < 16; n += 2) {
+      // Matrices: rows 0 to 7, rows 8 to 15, then the same of the next piece.
+      kernels::u32 b[4];
+      load_matrices_transposed(b, rows + n / 8 * to_next + lane / 8 % 2 * 1024 +
+                                      in_eight_rows(lane % 8, n % 8 + lane / 16));
+      mma_bf16_16x8x16(sums + 4 * n, weights, b[0], b[1]);
+      mma_bf16_16x8x16(sums + 4 * n + 4, weights, b[2], b[3]);
+    }
+  }
+
  private:
   template <kernels::u32 columns, kernels::u32 count>
   static __device__ __forceinline__ void multiply(float (*sums)[columns / 2],

@@ -11,15 +11,15 @@ namespace kiln::device {
 struct WgmmaProducts {
   /// After writing a tile or columns, before the barrier that the readers wait for.
   static __device__ __forceinline__ void publish() { fence_async_shared(); }
-  /// Before the first product, with all sums, each set by then.
-  template <kernels::u32... counts>
-  static __device__ __forceinline__ void begin(float (&... sums)[counts]) {
-    (hold(sums), ...);
+  /// Before the first product, with all sums and weights in registers, each set by then.
+  template <class... Registers>
+  static __device__ __forceinline__ void begin(Registers&... registers) {
+    (hold(registers), ...);
     warpgroup_fence();
   }
   /// After it the sums can be read.
-  template <kernels::u32... counts>
-  static __device__ __forceinline__ void end(float (&... sums)[counts]) {
+  template <class... Registers>
+  static __device__ __forceinline__ void end(Registers&... sums) {
     warpgroup_commit();
     warpgroup_wait<0>();
     (hold(sums), ...);
@@ -45,12 +45,36 @@ struct WgmmaProducts {
                             columns_at<columns>(at));
   }
 
+  /// sums += 64 rows of one tile times 64 rows of another, a step of 16 elements of each: pieces
+  /// `first_piece` and the next.
+  static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,
+                                                          kernels::u32 columns,
+                                                          kernels::u32 first_piece) {
+    warpgroup_mma_64x64x16<false>(sums, descriptor(rows + first_piece * 16, 1, 64, kSwizzled),
+                                  descriptor(columns + first_piece * 16, 1, 64, kSwizzled));
+  }
+
+  /// sums += weights, 64 rows of 16, times 16 rows of a tile: 64 elements of each, which start at
+  /// `rows`, and as many that start `to_next` further on.
+  static __device__ __forceinline__ void add_weighted_rows(float (&sums)[64],
+                                                           const kernels::u32 (&weights)[4],
+                                                           kernels::u32 rows,
+                                                           kernels::u32 to_next) {
+    warpgroup_mma_64x128x16(sums, weights, descriptor(rows, to_next >> 4, 64, kSwizzled));
+  }
+
  private:
   // Keeps the compiler from setting sums only after the fence, or reading them before the wait.
   template <kernels::u32 count>
   static __device__ __forceinline__ void hold(float (&sums)[count]) {
 #pragma unroll
     for (kernels::u32 i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+  }
+  template <kernels::u32 steps>
+  static __device__ __forceinline__ void hold(kernels::u32 (&weights)[steps][4]) {
+#pragma unroll
+    for (kernels::u32 i = 0; i < steps * 4; ++i)
+      asm volatile("" : "+r"(weights[i / 4][i % 4])::"memory");
   }
 
   static constexpr kernels::u64 kSwizzled = kernels::u64{1} << 62;  // 128 bytes

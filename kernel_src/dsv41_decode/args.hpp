@@ -37,6 +37,12 @@ inline constexpr u32 kGroupHeads = 8;
 /// Elements that share a scale of the output.
 inline constexpr u32 kOutputBlock = 32;
 
+/// Elements that the blocks of a cluster hand each other at once: 32 of the 8 heads of a group.
+inline constexpr u32 kUnitBytes = kGroupHeads * kOutputBlock * 4;
+KILN_SHARED constexpr u32 units(u32 heads) {
+  return (heads + kGroupHeads - 1) / kGroupHeads * (dsv41::kHeadDim / kOutputBlock);
+}
+
 namespace swapab {
 
 inline constexpr u32 kWarps = 16;
@@ -50,12 +56,6 @@ KILN_SHARED constexpr u32 swa_tiles(u32 swa_slots) {
 }
 KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots) {
   return swa_tiles(swa_slots) + (compressed_slots + kCompressedTile - 1) / kCompressedTile;
-}
-
-/// Elements that the blocks of a cluster hand each other at once: 32 of the 8 heads of a group.
-inline constexpr u32 kUnitBytes = kGroupHeads * kOutputBlock * 4;
-KILN_SHARED constexpr u32 units(u32 heads) {
-  return heads / kGroupHeads * (dsv41::kHeadDim / kOutputBlock);
 }
 
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
@@ -110,7 +110,7 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, bool compressed) {
 namespace mega {
 
 inline constexpr u32 kConsumerThreads = 256;  // two warpgroups, of 256 elements of the output each
-inline constexpr u32 kProducerThreads = 128;  // one that brings records
+inline constexpr u32 kProducerThreads = 256;  // two that bring records
 inline constexpr u32 kBlockThreads = kConsumerThreads + kProducerThreads;
 inline constexpr u32 kTile = 64;  // slots
 inline constexpr u32 kTiles = 2;  // that a block holds at once
@@ -119,12 +119,6 @@ inline constexpr u32 kLeastBlocks = 2, kMostBlocks = 8;  // that share a token: 
 
 KILN_SHARED constexpr u32 tiles(u32 slots) {
   return (slots + kTile - 1) / kTile;
-}
-
-/// Elements that the blocks of a cluster hand each other at once: 32 of the 8 heads of a group.
-inline constexpr u32 kUnitBytes = kGroupHeads * kOutputBlock * 4;
-KILN_SHARED constexpr u32 units(u32 heads) {
-  return (heads + kGroupHeads - 1) / kGroupHeads * (dsv41::kHeadDim / kOutputBlock);
 }
 
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned

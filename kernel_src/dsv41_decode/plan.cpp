@@ -101,6 +101,14 @@ Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device)
 }  // namespace swapab
 
 namespace mega {
+namespace {
+
+/// Of `all` tiles, dealt out to so many blocks or in so many rounds.
+constexpr u32 tiles_of_each(u32 all, u32 shares) {
+  return (all + shares - 1) / shares;
+}
+
+}  // namespace
 
 Status check_key(const Key& key) {
   return dsv41_decode::check(key);
@@ -116,9 +124,11 @@ KernelSpec spec_of(const Key& key) {
 }
 
 u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
+  // How many clusters of so many blocks an H200 (132 SMs) holds at once, as measured, rounded down.
+  const u32 most = count <= 15 ? 8 : count <= 22 ? 5 : count <= 30 ? 4 : count <= 40 ? 3 : 2;
   const u32 all = tiles(key.swa_slots) + tiles(key.compressed_slots);
-  const u32 most = count <= 16 ? 8 : count <= 32 ? 4 : 2;
-  return std::clamp(all, kLeastBlocks, most);
+  const u32 rounds = tiles_of_each(all, most);
+  return std::clamp(tiles_of_each(all, rounds), kLeastBlocks, kMostBlocks);
 }
 
 Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {

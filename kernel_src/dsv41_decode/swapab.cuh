@@ -53,7 +53,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
   for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
   Products::publish();
   const u32 first_unit = warp * kTiles + rank;
-  const Share share = share_of(args, position, first_unit);
+  const OutputShare share = share_of(args, position, first_unit);
   __syncthreads();
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.

@@ -1,21 +1,10 @@
-// The numbers of a swap-AB program, all from its key, and its shared memory.
+// The numbers of a swap-AB program, all from its key.
 #pragma once
 
-#include "jit/key.cuh"
-#include "kernel_src/device/ptx_mbarrier.cuh"
-#include "kernel_src/device/ptx_memory.cuh"
-#include "kernel_src/dsv41_decode/args.hpp"
-#include "kernel_src/shared/dsv41_record.hpp"
+#include "kernel_src/dsv41_decode/common.cuh"
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-using device::Words4;
-using dsv41::Record;
-
-constexpr u32 kHeads = key::heads;
-constexpr u32 kSwaSlots = key::swa_slots;
-constexpr u32 kCompressedSlots = key::compressed_slots;
-constexpr Record kRecord = static_cast<Record>(key::record);
 constexpr u32 kSwaTiles = swa_tiles(kSwaSlots);
 constexpr u32 kTiles = tiles(kSwaSlots, kCompressedSlots);
 constexpr u32 kOutputColumns = 2 * kHeads;  // of P: high terms, then low ones
@@ -23,34 +12,6 @@ constexpr u32 kHeadTiles = kHeads / 8;      // of the matrix units' 8 columns
 constexpr Layout kAt = layout(kHeads, kTiles, kCompressedSlots != 0);
 static_assert(kHeads == 16 || kHeads == 32, "heads are 16 or 32");
 static_assert(kTiles <= kMostTiles, "more tiles than a cluster has blocks");
-
-constexpr float kLog2E = 1.4426950408889634f;
-// A tile's elements are 2^-32 times what they stand for, so that one bf16 factor takes a record's
-// bits there.
-constexpr u32 kShift = 32;
-constexpr float kUnshift = 4294967296.0f;
-// 512^-0.5 * log2(e), and the shift undone: scores are in powers of 2.
-constexpr float kScoreScale = 0.04419417382415922f * kLog2E * kUnshift;
-
-extern __shared__ __align__(1024) u8 shared_memory[];
-
-struct alignas(8) Floats2 {
-  float x, y;
-};
-
-template <class T>
-__device__ __forceinline__ T* shared_at(u32 byte) {
-  return reinterpret_cast<T*>(shared_memory + byte);
-}
-__device__ __forceinline__ Words4 load_shared_16(u32 byte) {
-  return *shared_at<const Words4>(byte);
-}
-__device__ __forceinline__ void store_shared_16(u32 byte, const Words4& words) {
-  *shared_at<Words4>(byte) = words;
-}
-__device__ __forceinline__ u32 shared_base() {
-  return device::shared_address(shared_memory);
-}
 
 // Bytes from the records' start to 64 elements of all rows of a tile, the given ones.
 template <u32 tile>

@@ -3,18 +3,13 @@
 // Unit u of 8 heads by 32 elements is finished by block u % kTiles.
 #pragma once
 
-#include "kernel_src/device/ptx_arithmetic.cuh"
 #include "kernel_src/device/ptx_cluster.cuh"
-#include "kernel_src/device/ptx_convert.cuh"
-#include "kernel_src/device/ptx_warp.cuh"
+#include "kernel_src/dsv41_decode/output.cuh"
 #include "kernel_src/dsv41_decode/swapab_products.cuh"
 #include "kernel_src/dsv41_decode/swapab_records.cuh"
-#include "kernel_src/shared/rope.hpp"
-#include "kernel_src/shared/ue8m0.hpp"
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-constexpr u32 kUnits = units(kHeads);
 constexpr u32 kMostUnits = (kUnits + kTiles - 1) / kTiles;  // of a block
 
 // Elements `half` * 16 + i and + 8 of a head, i below 8, in a unit. 16-byte pieces change places by
@@ -60,42 +55,15 @@ __device__ __forceinline__ void send_sums(const Softmax& of_head, u32 head, u32 
   }
 }
 
-// Eight elements of one head: `first` to `first` + 3 of 32, and those 8 further on.
-struct Share {
-  u32 unit;  // kUnits or more: nothing to do
-  u32 head;
-  u32 first;
-  float sink;
-  float cosines[4];
-  float sines[4];
-};
+// A lane finishes eight elements of a unit: four, and the four from 8 further on.
+constexpr u32 kGap = 8;
 
-constexpr u32 kFirstRopeBlock = (dsv41::kHeadDim - dsv41::kRopeDim) / kOutputBlock;
-
-// What is read of global memory for it, early.
-__device__ __forceinline__ Share share_of(const Args& args, u64 position, u32 unit) {
-  Share share{};
-  share.unit = unit;
-  share.head = share.unit / 16 * 8 + threadIdx.x / 4 % 8;
-  share.first = threadIdx.x % 4 / 2 * 16 + threadIdx.x % 2 * 4;
-  share.sink = float_of(0xff800000u);
-  if (share.unit >= kUnits) return share;
-  if (args.sinks != nullptr) share.sink = args.sinks[share.head];
-  const u32 block = share.unit % 16;
-  if (block >= kFirstRopeBlock) {
-    const float* angles = args.cos_sin + position * dsv41::kRopeDim +
-                          (block - kFirstRopeBlock) * (kOutputBlock / 2) + share.first / 2;
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-      share.cosines[i] = angles[i / 2 * 4 + i % 2];
-      share.sines[i] = -angles[dsv41::kRopeDim / 2 + i / 2 * 4 + i % 2];
-    }
-  }
-  return share;
+__device__ __forceinline__ OutputShare share_of(const Args& args, u64 position, u32 unit) {
+  return output_share<kGap>(args, position, unit, threadIdx.x % 4 / 2 * 16 + threadIdx.x % 2 * 4);
 }
 
-__device__ __forceinline__ void finish(const Args& args, const Share& share, u32 token, bool wanted,
-                                       u32 lane) {
+__device__ __forceinline__ void finish(const Args& args, const OutputShare& share, u32 token,
+                                       bool wanted, u32 lane) {
   float maxima[kTiles];
   float totals[kTiles];
   float parts[kTiles][8];
@@ -131,43 +99,7 @@ __device__ __forceinline__ void finish(const Args& args, const Share& share, u32
   const float factor = total < 0.5f ? 0.0f : kUnshift / total;
 #pragma unroll
   for (u32 j = 0; j < 8; ++j) values[j] *= factor;
-  if (share.unit % 16 >= kFirstRopeBlock) {
-#pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-      const float even = values[2 * j];
-      const float odd = values[2 * j + 1];
-      values[2 * j] = rotated_even(even, odd, share.cosines[j], share.sines[j]);
-      values[2 * j + 1] = rotated_odd(even, odd, share.cosines[j], share.sines[j]);
-    }
-  }
-  float amax = kUe8m0AmaxFloor;
-#pragma unroll
-  for (u32 j = 0; j < 8; ++j) amax = device::larger(amax, float_of(magnitude_bits(values[j])));
-#pragma unroll
-  for (u32 across = 1; across < 4; across *= 2)
-    amax = device::larger(amax, float_of(device::from_lane_across(bits_of(amax), across)));
-  const u32 code = ue8m0_for_e4m3(amax);
-  const float reciprocal = ue8m0_reciprocal(code);
-  u32 words[2];
-#pragma unroll
-  for (u32 j = 0; j < 2; ++j)
-    words[j] =
-        device::e4m3x2_of_floats(values[4 * j] * reciprocal, values[4 * j + 1] * reciprocal) |
-        device::e4m3x2_of_floats(values[4 * j + 2] * reciprocal, values[4 * j + 3] * reciprocal)
-            << 16;
-  // A warp has the 8 heads of one block of 32 elements: their scales are two words.
-  u32 codes = code << (lane / 4 % 4 * 8);
-  codes |= device::from_lane_across(codes, 4);
-  codes |= device::from_lane_across(codes, 8);
-  if (!wanted) return;
-  const u32 in_group = share.unit % 16 * 8 + share.head % 8;  // which of the group's 128 blocks
-  u8* output = args.output + token * args.output_stride_bytes +
-               (share.unit / 16 * 128 + in_group) * kOutputBlock + share.first;
-  *reinterpret_cast<u32*>(output) = words[0];
-  *reinterpret_cast<u32*>(output + 8) = words[1];
-  if (lane % 16 == 0)
-    args.output_scales[token + share.unit / 16 * args.scale_group_stride_words +
-                       in_group / 4 * args.scale_column_stride_words] = codes;
+  write_output<kGap>(args, share, values, token, wanted, lane);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab

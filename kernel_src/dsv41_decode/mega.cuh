@@ -1,0 +1,94 @@
+// What mega.cu and mega_sm90a.cu share: all but the matrix units.
+//
+// A cluster works on a token, its blocks in turn on tiles of 64 slots. One warpgroup of a block
+// gathers records and makes them bf16, once for all heads; two multiply, heads on the matrix units'
+// rows, padded to 64. P is rounded to bf16 once, against a reference that moves only when the
+// maximum grows by more than 6 octaves. Then each block adds up its share of the token's output
+// from what all blocks sent it, in order of rank.
+#pragma once
+
+#include "kernel_src/device/ptx_grid_dependency.cuh"
+#include "kernel_src/device/ptx_registers.cuh"
+#include "kernel_src/dsv41_decode/mega_merge.cuh"
+#include "kernel_src/dsv41_decode/mega_records.cuh"
+
+namespace kiln::kernels::dsv41_decode::mega {
+
+// Registers of a thread: no more in all than the 128 that each has at first.
+constexpr int kRegisters = 65536 / kBlockThreads;
+constexpr int kConsumerRegisters = 192;
+constexpr int kProducerRegisters = 64;
+
+// The row of angles, and whether there is one: nothing is written for a token without.
+struct Position {
+  u64 row;
+  bool wanted;
+};
+
+__device__ __forceinline__ Position position_of(const Args& args, u32 token) {
+  const u64 given = static_cast<u64>(args.positions[token]);
+  // Unsigned: negative positions are too large as well.
+  const bool wanted = given < args.rope_positions;
+  return {wanted ? given : 0, wanted};
+}
+
+template <class Products>
+__device__ __forceinline__ void decode(const Args& args) {
+  const u32 token = blockIdx.y;
+  const u32 rank = blockIdx.x;
+  const Blocks blocks(gridDim.x);
+  const bool producer = threadIdx.x >= kConsumerThreads;
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+      device::barrier_init(barrier_at(kFull + i * 8), kProducerThreads);
+      device::barrier_init(barrier_at(kEmpty + i * 8), kConsumerThreads / 32);
+    }
+    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads / 32);
+    device::barrier_init(barrier_at(kLeave), blocks.count);
+    device::fence_barrier_init();
+    device::barrier_arrive_expect(barrier_at(kArrived), bytes_to_arrive(rank, blocks));
+  }
+  __syncthreads();
+  device::cluster_arrive();
+  device::wait_for_previous_kernels();
+  if (producer) {
+    device::fewer_registers<kProducerRegisters>();
+    produce<Products>(args, token, rank, blocks);
+    device::allow_next_kernel();
+    __syncthreads();  // the block's records are done with
+    device::cluster_wait();
+    device::more_registers<kRegisters>();
+  } else {
+    device::more_registers<kConsumerRegisters>();
+    const u32 group = threadIdx.x / 128;
+    const Lengths lengths = lengths_of(args, token);
+    bring_query(args, token, position_of(args, token).row);
+    Products::publish();
+    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+    Sums sums;
+    const bool live = threadIdx.x / 32 % 4 * 16 < kHeads;
+    consume<Products>(sums, lengths, rank, blocks, group, live);
+    __syncthreads();
+    device::cluster_wait();  // all blocks have made their barriers
+    if (threadIdx.x < blocks.count)
+      device::barrier_arrive_in_block(device::address_in_block(barrier_at(kLeave), threadIdx.x));
+    while (!device::barrier_try_wait_cluster(barrier_at(kLeave), 0)) {
+    }
+    send(sums, group, rank, blocks);
+    device::fewer_registers<kRegisters>();
+  }
+  const Position position = position_of(args, token);  // again, rather than in registers till now
+  const u32 step = kBlockThreads / 32 * blocks.count;
+  u32 unit = threadIdx.x / 32 * blocks.count + rank;
+  OutputShare share = share_of(args, position.row, unit);
+  while (!device::barrier_try_wait_cluster(barrier_at(kArrived), 0)) {
+  }
+  for (; unit < kUnits; unit += step) {
+    const OutputShare next = share_of(args, position.row, unit + step);
+    finish(args, share, token, position.wanted, blocks);
+    share = next;
+  }
+}
+
+}  // namespace kiln::kernels::dsv41_decode::mega
