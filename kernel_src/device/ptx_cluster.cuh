@@ -16,6 +16,19 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/// %cluster_ctarank and %cluster_nctarank, sm_90+: the block's number in its cluster, and how many
+/// there are. Read anew in each place, so that they take no registers in between.
+__device__ __forceinline__ kernels::u32 cluster_rank() {
+  kernels::u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ kernels::u32 cluster_blocks() {
+  kernels::u32 blocks;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+
 /// mapa.shared::cluster.u32, sm_90+: where the block `rank` has what this block has at the address
 /// `own` of its shared memory.
 __device__ __forceinline__ kernels::u32 address_in_block(kernels::u32 own, kernels::u32 rank) {

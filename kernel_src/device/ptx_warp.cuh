@@ -5,6 +5,14 @@
 
 namespace kiln::device {
 
+/// %laneid, all: the thread's number in its warp. Read anew in each place, so that what is worked out
+/// from it takes no registers in between.
+__device__ __forceinline__ kernels::u32 lane_anew() {
+  kernels::u32 lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// shfl.sync.bfly.b32, sm_70+: the word of the lane whose number differs in the bits `lane_mask`.
 /// All 32 lanes take part.
 __device__ __forceinline__ kernels::u32 from_lane_across(kernels::u32 word,

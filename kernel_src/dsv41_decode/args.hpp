@@ -112,8 +112,9 @@ namespace mega {
 inline constexpr u32 kConsumerThreads = 256;  // two warpgroups, of 256 elements of the output each
 inline constexpr u32 kProducerThreads = 256;  // two that bring records
 inline constexpr u32 kBlockThreads = kConsumerThreads + kProducerThreads;
-inline constexpr u32 kTile = 64;  // slots
-inline constexpr u32 kTiles = 2;  // that a block holds at once
+inline constexpr u32 kTile = 64;       // slots
+inline constexpr u32 kTiles = 2;       // that a block holds at once
+inline constexpr u32 kValidTiles = 4;  // whose valid slots are known: the next one's as well
 inline constexpr u32 kRows = dsv41::kPaddedHeads;
 inline constexpr u32 kLeastBlocks = 2, kMostBlocks = 8;  // that share a token: a cluster
 
@@ -130,8 +131,8 @@ struct Layout {
   static constexpr u32 landed = query;                                 // [blocks, units] outputs
   static constexpr u32 scores = records + kTiles * kTile * dsv41::kHeadDim * 2;  // both halves
   static constexpr u32 sums = scores;  // [blocks, heads] reference and sum, as two floats
-  static constexpr u32 valid = scores + 2 * kRows * kTile * 4;  // [kTiles, tile] bytes
-  static constexpr u32 barriers = valid + kTiles * kTile;
+  static constexpr u32 valid = scores + 2 * kRows * kTile * 4;  // [kValidTiles, tile] bytes
+  static constexpr u32 barriers = valid + kValidTiles * kTile;
   static constexpr u32 bytes = barriers + (2 * kTiles + 2) * 8;
 };
 

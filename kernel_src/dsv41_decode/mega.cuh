@@ -32,55 +32,12 @@ __device__ __forceinline__ Position position_of(const Args& args, u32 token) {
   return {wanted ? given : 0, wanted};
 }
 
-template <class Products>
-__device__ __forceinline__ void decode(const Args& args) {
-  const u32 token = blockIdx.y;
-  const u32 rank = blockIdx.x;
-  const Blocks blocks(gridDim.x);
-  const bool producer = threadIdx.x >= kConsumerThreads;
-  if (threadIdx.x == 0) {
-#pragma unroll
-    for (u32 i = 0; i < kTiles; ++i) {
-      device::barrier_init(barrier_at(kFull + i * 8), kProducerThreads);
-      device::barrier_init(barrier_at(kEmpty + i * 8), kConsumerThreads / 32);
-    }
-    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads / 32);
-    device::barrier_init(barrier_at(kLeave), blocks.count);
-    device::fence_barrier_init();
-    device::barrier_arrive_expect(barrier_at(kArrived), bytes_to_arrive(rank, blocks));
-  }
-  __syncthreads();
-  device::cluster_arrive();
-  device::wait_for_previous_kernels();
-  if (producer) {
-    device::fewer_registers<kProducerRegisters>();
-    produce<Products>(args, token, rank, blocks);
-    device::allow_next_kernel();
-    __syncthreads();  // the block's records are done with
-    device::cluster_wait();
-    device::more_registers<kRegisters>();
-  } else {
-    device::more_registers<kConsumerRegisters>();
-    const u32 group = threadIdx.x / 128;
-    const Lengths lengths = lengths_of(args, token);
-    bring_query(args, token, position_of(args, token).row);
-    Products::publish();
-    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
-    Sums sums;
-    const bool live = threadIdx.x / 32 % 4 * 16 < kHeads;
-    consume<Products>(sums, lengths, rank, blocks, group, live);
-    __syncthreads();
-    device::cluster_wait();  // all blocks have made their barriers
-    if (threadIdx.x < blocks.count)
-      device::barrier_arrive_in_block(device::address_in_block(barrier_at(kLeave), threadIdx.x));
-    while (!device::barrier_try_wait_cluster(barrier_at(kLeave), 0)) {
-    }
-    send(sums, group, rank, blocks);
-    device::fewer_registers<kRegisters>();
-  }
+// From the sums that all blocks have sent to the token's output.
+__device__ __forceinline__ void finish_token(const Args& args, u32 token) {
+  const Blocks blocks(device::cluster_blocks());
   const Position position = position_of(args, token);  // again, rather than in registers till now
   const u32 step = kBlockThreads / 32 * blocks.count;
-  u32 unit = threadIdx.x / 32 * blocks.count + rank;
+  u32 unit = threadIdx.x / 32 * blocks.count + device::cluster_rank();
   OutputShare share = share_of(args, position.row, unit);
   while (!device::barrier_try_wait_cluster(barrier_at(kArrived), 0)) {
   }
@@ -89,6 +46,53 @@ __device__ __forceinline__ void decode(const Args& args) {
     finish(args, share, token, position.wanted, blocks);
     share = next;
   }
+}
+
+template <class Products>
+__device__ __forceinline__ void decode(const Args& args) {
+  const u32 token = blockIdx.y;
+  if (threadIdx.x == 0) {
+    const Blocks blocks(device::cluster_blocks());
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+      device::barrier_init(barrier_at(kFull + i * 8), kProducerThreads);
+      device::barrier_init(barrier_at(kEmpty + i * 8), kConsumerThreads / 32);
+    }
+    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads / 32);
+    device::barrier_init(barrier_at(kLeave), blocks.count);
+    device::fence_barrier_init();
+    device::barrier_arrive_expect(barrier_at(kArrived),
+                                  bytes_to_arrive(device::cluster_rank(), blocks));
+  }
+  __syncthreads();
+  device::cluster_arrive();
+  device::wait_for_previous_kernels();
+  if (threadIdx.x >= kConsumerThreads) {
+    device::fewer_registers<kProducerRegisters>();
+    produce<Products>(args, token);
+    device::allow_next_kernel();
+    __syncthreads();  // the block's records are done with
+    device::cluster_wait();
+    device::more_registers<kRegisters>();
+  } else {
+    device::more_registers<kConsumerRegisters>();
+    const Lengths lengths = lengths_of(args, token);
+    bring_query(args, token, position_of(args, token).row);
+    Products::publish();
+    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+    Sums sums;
+    consume<Products>(sums, lengths);
+    __syncthreads();
+    device::cluster_wait();  // all blocks have made their barriers
+    const Blocks blocks(device::cluster_blocks());
+    if (threadIdx.x < blocks.count)
+      device::barrier_arrive_in_block(device::address_in_block(barrier_at(kLeave), threadIdx.x));
+    while (!device::barrier_try_wait_cluster(barrier_at(kLeave), 0)) {
+    }
+    send(sums, device::cluster_rank(), blocks);
+    device::fewer_registers<kRegisters>();
+  }
+  finish_token(args, token);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::mega

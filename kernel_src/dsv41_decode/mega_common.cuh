@@ -48,8 +48,8 @@ struct Lengths {
     return static_cast<int>((tile - kSwaTiles) * kTile) < compressed;
   }
   // The block's first tile from `tile` on that is to be worked on; kAllTiles or more: none.
-  __device__ __forceinline__ u32 from(u32 tile, const Blocks& blocks) const {
-    while (tile < kAllTiles && !listed(tile)) tile += blocks.count;
+  __device__ __forceinline__ u32 from(u32 tile, u32 blocks) const {
+    while (tile < kAllTiles && !listed(tile)) tile += blocks;
     return tile;
   }
 };

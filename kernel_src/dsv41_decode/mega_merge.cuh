@@ -22,7 +22,8 @@ __device__ __forceinline__ u32 in_unit(u32 head, u32 piece) {
   return head % 8 * 128 + (piece ^ (head & 1u)) * 16;
 }
 
-__device__ __forceinline__ void send(const Sums& sums, u32 group, u32 rank, const Blocks& blocks) {
+__device__ __forceinline__ void send(const Sums& sums, u32 rank, const Blocks& blocks) {
+  const u32 group = threadIdx.x / 128;
   const u32 warp = threadIdx.x / 32 % 4;
   const u32 g = threadIdx.x / 4 % 8;
   const u32 t = threadIdx.x % 4;

@@ -7,6 +7,7 @@
 
 #include "kernel_src/device/ptx_arithmetic.cuh"
 #include "kernel_src/device/ptx_barrier.cuh"
+#include "kernel_src/device/ptx_cluster.cuh"
 #include "kernel_src/device/ptx_convert.cuh"
 #include "kernel_src/device/ptx_warp.cuh"
 #include "kernel_src/device/tile_products.cuh"
@@ -87,7 +88,8 @@ struct Sums {
 using Scores = float[32];
 
 template <class Products>
-__device__ __forceinline__ void add_scores(Scores& scores, u32 group, u32 buffer) {
+__device__ __forceinline__ void add_scores(Scores& scores, u32 buffer) {
+  const u32 group = threadIdx.x / 128;
   const u32 query = shared_base() + At::query + group * kGroupParts * kPartBytes;
   const u32 rows =
       shared_base() + At::records + buffer * kTileBytes + group * kGroupParts * kPartBytes;
@@ -99,28 +101,24 @@ __device__ __forceinline__ void add_scores(Scores& scores, u32 group, u32 buffer
                                  step * 2);
 }
 
-// The sums over all elements: both groups add the same two numbers. Warps of dead heads keep what
-// they have: their P is of no consequence.
-__device__ __forceinline__ void exchange(Scores& scores, u32 group, bool live) {
+// The sums over all elements: both groups add the same two numbers.
+__device__ __forceinline__ void exchange(Scores& scores) {
+  const u32 group = threadIdx.x / 128;
   const u32 lane_at = threadIdx.x % 128 * 16;
   const u32 own = At::scores + group * (kRows * kTile * 4) + lane_at;
   const u32 other = At::scores + (1 - group) * (kRows * kTile * 4) + lane_at;
-  if (live) {
 #pragma unroll
-    for (u32 i = 0; i < 8; ++i)
-      store_shared_16(own + i * 2048, {bits_of(scores[4 * i]), bits_of(scores[4 * i + 1]),
-                                       bits_of(scores[4 * i + 2]), bits_of(scores[4 * i + 3])});
-  }
+  for (u32 i = 0; i < 8; ++i)
+    store_shared_16(own + i * 2048, {bits_of(scores[4 * i]), bits_of(scores[4 * i + 1]),
+                                     bits_of(scores[4 * i + 2]), bits_of(scores[4 * i + 3])});
   device::barrier_sync(kConsumerBarrier, kConsumerThreads);
-  if (live) {
 #pragma unroll
-    for (u32 i = 0; i < 8; ++i) {
-      const Words4 words = load_shared_16(other + i * 2048);
-      scores[4 * i] += float_of(words.x);
-      scores[4 * i + 1] += float_of(words.y);
-      scores[4 * i + 2] += float_of(words.z);
-      scores[4 * i + 3] += float_of(words.w);
-    }
+  for (u32 i = 0; i < 8; ++i) {
+    const Words4 words = load_shared_16(other + i * 2048);
+    scores[4 * i] += float_of(words.x);
+    scores[4 * i + 1] += float_of(words.y);
+    scores[4 * i + 2] += float_of(words.z);
+    scores[4 * i + 3] += float_of(words.w);
   }
   device::barrier_sync(kConsumerBarrier, kConsumerThreads);  // before either writes again
 }
@@ -128,14 +126,13 @@ __device__ __forceinline__ void exchange(Scores& scores, u32 group, bool live) {
 // P as the matrix units take it from registers, 16 slots a step.
 using Weights = u32[kSteps][4];
 
-__device__ __forceinline__ void softmax(Weights& weights, Scores& scores, Sums& sums, u32 buffer,
-                                        bool first) {
+__device__ __forceinline__ void softmax(Weights& weights, Scores& scores, Sums& sums, u32 round) {
   const float none = float_of(0xff800000u);
   float maximum[2] = {none, none};
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) {
-    const u16 valid =
-        *shared_at<const u16>(At::valid + buffer * kTile + i * 8 + threadIdx.x % 4 * 2);
+    const u16 valid = *shared_at<const u16>(At::valid + round % kValidTiles * kTile + i * 8 +
+                                            threadIdx.x % 4 * 2);
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) {
       float& x = scores[4 * i + j];
@@ -152,7 +149,7 @@ __device__ __forceinline__ void softmax(Weights& weights, Scores& scores, Sums& 
           maximum[row], float_of(device::from_lane_across(bits_of(maximum[row]), across)));
     grown |= maximum[row] > sums.reference[row] + kSlack;
   }
-  if (first) {  // nothing is summed up yet
+  if (round == 0) {  // nothing is summed up yet
 #pragma unroll
     for (u32 row = 0; row < 2; ++row)
       sums.reference[row] = device::larger(maximum[row], sums.reference[row]);
@@ -186,8 +183,8 @@ __device__ __forceinline__ void softmax(Weights& weights, Scores& scores, Sums& 
 }
 
 template <class Products>
-__device__ __forceinline__ void add_outputs(Sums& sums, const Weights& weights, u32 group,
-                                            u32 buffer) {
+__device__ __forceinline__ void add_outputs(Sums& sums, const Weights& weights, u32 buffer) {
+  const u32 group = threadIdx.x / 128;
   const u32 rows =
       shared_base() + At::records + buffer * kTileBytes + group * kGroupParts * kPartBytes;
 #pragma unroll
@@ -204,22 +201,22 @@ __device__ __forceinline__ void wait_full(u32 round) {
 }
 
 template <class Products>
-__device__ __forceinline__ void consume(Sums& sums, const Lengths& lengths, u32 rank,
-                                        const Blocks& blocks, u32 group, bool live) {
+__device__ __forceinline__ void consume(Sums& sums, const Lengths& lengths) {
+  const u32 blocks = device::cluster_blocks();
   u32 round = 0;
-  for (u32 tile = lengths.from(rank, blocks); tile < kAllTiles;
-       tile = lengths.from(tile + blocks.count, blocks), ++round) {
+  for (u32 tile = lengths.from(device::cluster_rank(), blocks); tile < kAllTiles;
+       tile = lengths.from(tile + blocks, blocks), ++round) {
     const u32 buffer = round % kTiles;
     Scores scores = {};
     wait_full(round);
     Products::begin(scores);
-    add_scores<Products>(scores, group, buffer);
+    add_scores<Products>(scores, buffer);
     Products::end(scores);
-    exchange(scores, group, live);
+    exchange(scores);
     Weights weights;
-    softmax(weights, scores, sums, buffer, round == 0);
+    softmax(weights, scores, sums, round);
     Products::begin(sums.outputs[0], sums.outputs[1], weights);
-    add_outputs<Products>(sums, weights, group, buffer);
+    add_outputs<Products>(sums, weights, buffer);
     Products::end(sums.outputs[0], sums.outputs[1]);
     if (threadIdx.x % 32 == 0) device::barrier_arrive(barrier_at(kEmpty + buffer * 8));
   }
