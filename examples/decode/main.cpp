@@ -63,7 +63,7 @@ kiln::Status decode(kiln::Runtime& runtime, const std::vector<v41::DecodeAttenti
     if (auto status = run_step(layers, launches, memory, tokens, stream.get(), taken); !status)
       return status;
     if (tokens == 8 || tokens == kMost)
-      for (const std::size_t layer : {1, 19, 39}) check(memory, layer, tokens);
+      for (const std::size_t layer : {1u, 19u, 39u}) check(memory, layer, tokens);
   }
   ENGINE_CALL(cuCtxSynchronize);
   std::cout << kMost << " steps of " << kLayers << " layers: " << taken[0] << " by swap-AB, "
