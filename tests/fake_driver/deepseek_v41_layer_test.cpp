@@ -206,6 +206,14 @@ TEST_F(DeepseekV41Steps, OfAWidenedWindowHaveAKernelOfTheirOwn) {
   launch = run(*launches).back();
   EXPECT_EQ(launch.block[0], kMegaThreads);
   EXPECT_EQ(cluster_of(launch), 2u);
+  // Neither launch is made over for the other: their clusters stay, so the driver is not asked.
+  driver_.forget();
+  for (const bool wide : {true, false, true}) {
+    step.swa_slots = wide ? 256 : 64;
+    step.tokens = wide ? 1 : 512;
+    ASSERT_TRUE(layer.update(*launches, step));
+  }
+  EXPECT_EQ(driver_.calls("cuOccupancyMaxActiveClusters"), 0u);
   step.swa_slots = 128;
   EXPECT_FALSE(layer.update(*launches, step));
 }

@@ -159,15 +159,13 @@ Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
         !good)
       return good;
 
-  const Choice choice = choose_kernel(dispatch_, step.tokens, step.swa_slots);
-  const bool window = step.swa_slots == layer_.window;
-  const bool swapab = choice.kernel == DecodeKernel::swapab;
-  launches.choice_ = choice;
-  launches.chosen_ = swapab ? kSwapab : window ? kMega : kWidened;
-  LaunchDescriptor& launch = launches.attention_[launches.chosen_];
-  const decode::Arguments arguments = attention_arguments(step);
-  if (swapab) return swapab_->update(launch, arguments);
-  return (window ? mega_ : *widened_).update(launch, arguments);
+  launches.choice_ = choose_kernel(dispatch_, step.tokens, step.swa_slots);
+  const auto use = [&](const auto& program, std::size_t place) {
+    launches.chosen_ = place;
+    return program.update(launches.attention_[place], attention_arguments(step));
+  };
+  if (launches.choice_.kernel == DecodeKernel::swapab) return use(*swapab_, kSwapab);
+  return step.swa_slots == layer_.window ? use(mega_, kMega) : use(*widened_, kWidened);
 }
 
 std::vector<KernelId> DecodeAttention::kernels() const {
