@@ -11,16 +11,15 @@ namespace {
 
 namespace decode = dsv41_decode;
 
-// The crossover of dsv41_swapab_decode and dsv41_mega_decode, as measured: see
-// dsv41_decode/NOTES.md.
+// The crossover of dsv41_swapab_decode and dsv41_mega_decode. Not measured yet: the figure that vLLM
+// has for its kernel of the same mapping on Blackwell stands in.
 struct Cutoff {
   std::string_view architecture;
   u32 heads;
   std::uint64_t most_tokens;  // 0: mega is always the faster one
 };
 constexpr std::array kCutoffs = {Cutoff{"sm_90a", 16, 16}, Cutoff{"sm_90a", 32, 16}};
-
-// What vLLM's kernel of the same mapping takes on Blackwell.
+// Of other architectures and head counts: the same figure.
 constexpr std::uint64_t kUnmeasuredMostTokens = 16;
 
 constexpr ArgumentChecks kCheck{"deepseek_v41"};
