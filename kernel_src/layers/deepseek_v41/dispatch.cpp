@@ -11,8 +11,8 @@ namespace {
 
 namespace decode = dsv41_decode;
 
-// The crossover of dsv41_swapab_decode and dsv41_mega_decode. Not measured yet: the figure that vLLM
-// has for its kernel of the same mapping on Blackwell stands in.
+// The crossover of dsv41_swapab_decode and dsv41_mega_decode. Not measured yet: the figure of
+// vLLM's kernel of the same mapping, which is one for Blackwell, stands in.
 struct Cutoff {
   std::string_view architecture;
   u32 heads;
