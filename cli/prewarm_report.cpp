@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "cli/entry_facts.hpp"
 
@@ -60,13 +61,13 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
   auto kernels = Json::array();
   for (const auto& kernel : report.kernels) kernels.push_back(json_of(kernel));
 
-  // What is wrong with the machine is the same for all kernels: once is enough.
+  // What is wrong with the machine is the same for all kernels, but for their names: once will do.
   std::set<std::string> reported;
   bool no_toolchain = false;
   for (const auto& kernel : report.kernels) {
     if (kernel.status) continue;
     const auto& error = kernel.status.error();
-    no_toolchain |= error.code() == ErrorCode::no_toolchain;
+    if (error.code() == ErrorCode::no_toolchain && std::exchange(no_toolchain, true)) continue;
     const auto message = error.message();
     if (!reported.insert(message).second) continue;
     output_.message("kiln: " + message);

@@ -38,13 +38,14 @@ class CliTest : public ::testing::Test {
     return run_process(request(std::move(arguments)));
   }
 
-  /// A prewarm of the shipped model into cache() for one architecture, with `more` arguments: three
-  /// kernels that compile in no time. Other ranks have more and slower ones.
+  /// A manifest of three kernels that compile in no time, as those of a shipped model do not.
+  static constexpr const char* kManifest = KILN_SOURCE_TREE "/tests/cli/three_kernels.json";
+
+  /// A prewarm of it into `cache` for one architecture, with `more` arguments.
   static std::vector<std::string> prewarm_arguments(const std::filesystem::path& cache,
                                                     const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {
-        "prewarm", "--model", "deepseek-v4.1-flash", "--tp",        "8", "--kv", "nvfp4",
-        "--arch",  "sm_90a",  "--cache-dir",         cache.string()};
+    std::vector<std::string> arguments = {"prewarm", "--manifest",  kManifest,     "--arch",
+                                          "sm_90a",  "--cache-dir", cache.string()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

@@ -32,6 +32,9 @@ std::vector<Options> combinations(const nlohmann::json& manifest) {
 class NvrtcMatrix : public CliTest {
  protected:
   void SetUp() override {
+#ifdef KILN_SANITIZE
+    GTEST_SKIP() << "NVRTC compiles the same as in the release build, for minutes";
+#endif
     // One that is named must serve: no skipping then.
     if (const char* named = std::getenv("KILN_NVRTC"); named != nullptr)
       environment_["KILN_NVRTC"] = named;

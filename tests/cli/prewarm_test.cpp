@@ -88,7 +88,7 @@ TEST_F(Prewarm, ATerminalShowsABarThatFitsAndClearsItself) {
     // The last thing that happens to the line is that it goes, before the result is written.
     const auto cleared = result.out.rfind("\r\x1b[K");
     ASSERT_NE(cleared, std::string::npos);
-    EXPECT_GT(result.out.find("deepseek-v4.1-flash", cleared), cleared);
+    EXPECT_GT(result.out.find("three-kernels", cleared), cleared);
   }
 }
 
@@ -107,7 +107,7 @@ TEST_F(Prewarm, ADumbTerminalAndJsonGetNoBar) {
 TEST_F(Prewarm, OptionsGoBeforeTheEnvironment) {
   environment_["KILN_CACHE_DIR"] = (directory_ / "from environment").string();
   environment_["KILN_ARCH"] = "sm_100a,sm_90a";
-  const std::vector<std::string> bare = {"prewarm", "--model", "deepseek-v4.1-flash", "--json"};
+  const std::vector<std::string> bare = {"prewarm", "--manifest", kManifest, "--json"};
   const auto from_environment = report_of(kiln(bare));
   EXPECT_EQ(from_environment["cache_dir"], environment_["KILN_CACHE_DIR"]);
   EXPECT_EQ(from_environment["requested"], 6);
@@ -158,6 +158,23 @@ TEST_F(Prewarm, ADryRunWritesNothingAndNamesTheKeysThatARunWouldMake) {
     EXPECT_EQ(cold["kernels"][i]["key"], real["kernels"][i]["key"]);
     EXPECT_EQ(cold["kernels"][i]["cached"], false);
   }
+}
+
+// Compiling them all is for the NVRTC matrix.
+TEST_F(Prewarm, AShippedModelHasItsKernelsForTheParametersThatAreGiven) {
+  const auto planned = [&](const char* tp) {
+    const auto report = object_of(kiln({"prewarm", "--model", "deepseek-v4.1-flash", "--tp", tp,
+                                        "--arch", "sm_90a", "--dry-run", "--json"}));
+    EXPECT_EQ(report["model"], "deepseek-v4.1-flash");
+    std::map<std::string, int> kernels;
+    for (const auto& kernel : report["kernels"]) ++kernels[kernel["kernel"]];
+    return kernels;
+  };
+  using Kernels = std::map<std::string, int>;
+  EXPECT_EQ(planned("8"), (Kernels{{"dsv41_kv_insert", 3}, {"dsv41_mega_decode", 3}}));
+  EXPECT_EQ(
+      planned("4"),
+      (Kernels{{"dsv41_kv_insert", 3}, {"dsv41_mega_decode", 3}, {"dsv41_swapab_decode", 2}}));
 }
 
 TEST_F(Prewarm, WhatCannotBeStoredIsCompiledCountedAndExits1) {

@@ -1,5 +1,5 @@
-// Runs the built examples as a newcomer would: twice over one cache, with a GPU or without, with a
-// compiler or without.
+// Runs the built examples as a newcomer would: each twice over one cache, with a GPU or without,
+// with a compiler or without.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -54,6 +54,34 @@ const Example kExamples[] = {
      "cache: all 270336 values are right\n"
      "replay 3: every byte as the host model says\n",
      "no GPU; would capture 8 tokens of 16 heads and replay them 3 times\n"},
+    {"kiln_decode",
+     "dsv41_kv_insert ARCH: ORIGIN\n"
+     "dsv41_mega_decode ARCH: ORIGIN\n"
+     "dsv41_mega_decode ARCH: ORIGIN\n"
+     "dsv41_kv_insert ARCH: ORIGIN\n"
+     "dsv41_swapab_decode ARCH: ORIGIN\n"
+     "dsv41_mega_decode ARCH: ORIGIN\n"
+     "dsv41_kv_insert ARCH: ORIGIN\n"
+     "dsv41_swapab_decode ARCH: ORIGIN\n",
+     "cache: all 8650752 values are right\n"
+     "layer 1, ratio 0, 8 tokens: as the reference has it\n"
+     "cache: all 8650752 values are right\n"
+     "cache: all 18874368 values are right\n"
+     "layer 19, ratio 2, 8 tokens: as the reference has it\n"
+     "cache: all 8650752 values are right\n"
+     "cache: all 37748736 values are right\n"
+     "layer 39, ratio 1, 8 tokens: as the reference has it\n"
+     "cache: all 8650752 values are right\n"
+     "layer 1, ratio 0, 64 tokens: as the reference has it\n"
+     "cache: all 8650752 values are right\n"
+     "cache: all 18874368 values are right\n"
+     "layer 19, ratio 2, 64 tokens: as the reference has it\n"
+     "cache: all 8650752 values are right\n"
+     "cache: all 37748736 values are right\n"
+     "layer 39, ratio 1, 64 tokens: as the reference has it\n"
+     "64 steps of 40 layers: N by swap-AB, N by mega\n"
+     "nothing was compiled or loaded after the warmup\n",
+     "no GPU; would run 40 layers for 64 steps of 1 to 64 tokens\n"},
 };
 
 std::string replaced(std::string text, const char* pattern, const std::string& by) {
@@ -63,6 +91,7 @@ std::string replaced(std::string text, const char* pattern, const std::string& b
 std::string steady(std::string text) {
   text = replaced(std::move(text), "sm_[0-9]+[af]?", "ARCH");
   text = replaced(std::move(text), "[0-9]+ registers", "N registers");
+  text = replaced(std::move(text), "[0-9]+ by (swap-AB|mega)", "N by $1");
   return replaced(std::move(text), "[0-9a-f]{32}", "KEY");
 }
 
@@ -70,7 +99,8 @@ class Examples : public ::testing::Test {
  protected:
   ProcessResult run(const std::string& name,
                     const std::map<std::string, std::string>& variables = {}) const {
-    std::map<std::string, std::string> environment = {{"KILN_CACHE_DIR", cache()}};
+    // A cache for each: some have kernels in common.
+    std::map<std::string, std::string> environment = {{"KILN_CACHE_DIR", directory_ / name}};
     // Where the machine's NVRTC may be named; nothing else of the caller's environment counts.
     for (const char* variable :
          {"CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
@@ -81,7 +111,6 @@ class Examples : public ::testing::Test {
         {.arguments = {KILN_EXAMPLES_DIRECTORY "/" + name}, .environment = environment});
   }
 
-  std::string cache() const { return directory_ / "cache"; }
   std::string missing_nvrtc() const { return directory_ / "missing"; }
 
   TemporaryDirectory directory_;

@@ -313,15 +313,15 @@ class SwapabProgram : public kiln::test::RuntimeFixture {};
 
 TEST_F(SwapabProgram, IsRegisteredOncePerKeyAndRefusesBadCallsWithoutADevice) {
   auto runtime = open();
-  EXPECT_FALSE(SwapabDecode::create(runtime, {})) << "the sources are missing";
+  EXPECT_FALSE(SwapabDecode::create(runtime, Key{})) << "the sources are missing";
   ASSERT_TRUE(add_sources(runtime));
-  EXPECT_EQ(message_of(SwapabDecode::create(runtime, {.heads = 64})),
+  EXPECT_EQ(message_of(SwapabDecode::create(runtime, Key{.heads = 64})),
             message_of(swapab::check_key({.heads = 64})));
   const auto decode = SwapabDecode::create(runtime, kNvfp4);
   ASSERT_TRUE(decode) << message_of(decode);
   EXPECT_EQ(decode->key(), kNvfp4);
   EXPECT_EQ(runtime.add(swapab::spec_of(kNvfp4))->index, decode->id().index);
-  EXPECT_NE(SwapabDecode::create(runtime, {})->id().index, decode->id().index);
+  EXPECT_NE(SwapabDecode::create(runtime, Key{})->id().index, decode->id().index);
   Arguments arguments = good_arguments();
   arguments.tokens = 0;
   EXPECT_TRUE(decode->launch(arguments, nullptr));

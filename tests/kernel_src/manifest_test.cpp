@@ -63,6 +63,13 @@ TEST(Manifest, FlashHasTheKeysOfEachRank) {
           expected.push_back({"dsv41_swapab_decode",
                               {heads, "swa_slots 128", "compressed_slots 512", of_record,
                                "swa_page_slots 128", page_slots}});
+      expected.push_back({"dsv41_mega_decode",
+                          {heads, "swa_slots 128", "compressed_slots 0", "record 0",
+                           "swa_page_slots 128", "page_slots 128"}});
+      for (const auto* page_slots : {"page_slots 128", "page_slots 64"})
+        expected.push_back({"dsv41_mega_decode",
+                            {heads, "swa_slots 128", "compressed_slots 512", of_record,
+                             "swa_page_slots 128", page_slots}});
       ASSERT_EQ(manifest->kernels.size(), expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_EQ(manifest->kernels[i].name, expected[i].first);

@@ -4,6 +4,7 @@
 #include <kiln/kernels/dsv41_kv_insert/launch.hpp>
 #include <kiln/kernels/dsv41_kv_insert/reference.hpp>
 #include <kiln/kernels/kernels.hpp>
+#include <kiln/kernels/layers/deepseek_v41/decode_attention.hpp>
 #include <kiln/kernels/manifest.hpp>
 #include <kiln/runtime.hpp>
 #include <kiln/spdlog.hpp>
@@ -56,6 +57,7 @@ std::size_t public_functions() {
 
   using Record = kernels::dsv41_kv_insert::Record;
   namespace kv = kernels::dsv41_kv_insert;
+  namespace v41 = kernels::deepseek_v41;
   const std::size_t of_cache = count_of(
       &cache::Digest::hex, &cache::Digest::from_hex,
       static_cast<cache::Digest (*)(std::string_view) noexcept>(&cache::digest_of),
@@ -88,6 +90,12 @@ std::size_t public_functions() {
       static_cast<Status (*)(const kv::Key&, const kv::Arguments&)>(&kv::check), &kv::spec_of,
       &kv::plan_of, &kv::plan, &kv::args_of, &kv::KvInsert::create, &kv::KvInsert::prepare,
       &kv::KvInsert::update, &kv::KvInsert::launch, &kv::model_record, &kv::model,
-      &kv::reference_record);
+      &kv::reference_record, static_cast<Status (*)(const v41::LayerOptions&)>(&v41::check),
+      &v41::decode_key, &v41::swapab_most_tokens, &v41::dispatch_of, &v41::choose_kernel,
+      static_cast<std::string_view (*)(v41::Refusal) noexcept>(&v41::to_string),
+      static_cast<std::string (*)(const v41::Refusals&)>(&v41::to_string),
+      &v41::StepLaunches::insert, &v41::StepLaunches::attend, &v41::DecodeAttention::create,
+      &v41::DecodeAttention::prepare, &v41::DecodeAttention::update,
+      &v41::DecodeAttention::kernels);
   return of_cache + of_runtime + of_kernels;
 }

@@ -19,6 +19,8 @@
 #include <kiln/kernels/dsv41_kv_insert/plan.hpp>
 #include <kiln/kernels/dsv41_kv_insert/reference.hpp>
 #include <kiln/kernels/kernels.hpp>
+#include <kiln/kernels/layers/deepseek_v41/decode_attention.hpp>
+#include <kiln/kernels/layers/deepseek_v41/dispatch.hpp>
 #include <kiln/kernels/manifest.hpp>
 #include <kiln/key.hpp>
 #include <kiln/launch.hpp>

@@ -1,0 +1,83 @@
+// Attention layers of DeepSeek-V4.1 on the fake driver, whose kernels are stand-ins with the real
+// ones' arguments: what is launched matters here, not what it computes.
+#pragma once
+
+#include "fixture.hpp"
+#include "kernel_src/layers/deepseek_v41/decode_attention.hpp"
+
+namespace kiln::test {
+
+class DeepseekV41Fixture : public FakeDriverFixture {
+ protected:
+  using DecodeAttention = kernels::deepseek_v41::DecodeAttention;
+  using LayerOptions = kernels::deepseek_v41::LayerOptions;
+  using Step = kernels::deepseek_v41::Step;
+  using StepLaunches = kernels::deepseek_v41::StepLaunches;
+  using InsertArgs = kernels::dsv41_kv_insert::Args;
+  using DecodeArgs = kernels::dsv41_decode::Args;
+
+  void SetUp() override {
+    FakeDriverFixture::SetUp();
+    if (IsSkipped()) return;
+    runtime_.emplace(open());
+    add("kernel_src/dsv41_kv_insert/kernel.cu", sizeof(InsertArgs));
+    for (const auto* program : {"swapab", "swapab_sm90a", "mega", "mega_sm90a"})
+      add("kernel_src/dsv41_decode/" + std::string(program) + ".cu", sizeof(DecodeArgs));
+  }
+
+  DecodeAttention layer_of(const LayerOptions& options) {
+    const auto device = runtime_->device();
+    EXPECT_TRUE(device) << message_of(device);
+    auto layer = DecodeAttention::create(*runtime_, options, *device);
+    EXPECT_TRUE(layer) << message_of(layer);
+    return *std::move(layer);
+  }
+  void warm_up() {
+    const auto report = runtime_->warmup();
+    ASSERT_TRUE(report) << message_of(report);
+    ASSERT_EQ(report->failed, 0u);
+    driver_.forget();
+  }
+
+  /// A good step with made-up addresses, for every layer that has a compressed cache of fp8.
+  static Step step_of(std::uint64_t tokens) {
+    const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
+    const auto cache = [at](std::uintptr_t base) {
+      return kernels::deepseek_v41::StepCache{
+          .base = at(base),
+          .pages = 10,
+          .page_stride_bytes = 128 * 528,
+          .rows = at(base + 0x1000),
+          .row_slots = static_cast<const std::int64_t*>(at(base + 0x2000)),
+          .slots = static_cast<const std::int32_t*>(at(base + 0x3000)),
+          .lengths = static_cast<const std::int32_t*>(at(base + 0x4000))};
+    };
+    return {.tokens = tokens,
+            .query = at(0x10000),
+            .padded_query = at(0x20000),
+            .positions = static_cast<const std::int64_t*>(at(0x30000)),
+            .cos_sin = static_cast<const float*>(at(0x40000)),
+            .rope_positions = 4096,
+            .sinks = static_cast<const float*>(at(0x50000)),
+            .swa = cache(0x100000),
+            .compressed = cache(0x200000),
+            .output = at(0x60000),
+            .output_scales = at(0x70000),
+            .scale_group_stride_words = 32 * 512,
+            .scale_column_stride_words = 512};
+  }
+
+  std::optional<Runtime> runtime_;
+
+ private:
+  void add(const std::string& name, std::size_t argument_bytes) {
+    const auto text =
+        "struct alignas(8) Args { char bytes[" + std::to_string(argument_bytes) +
+        "]; };\nextern \"C\" __global__ void entry(const __grid_constant__ Args args) "
+        "{\n  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n}\n";
+    const auto added = runtime_->add_source(name, text);
+    ASSERT_TRUE(added) << message_of(added);
+  }
+};
+
+}  // namespace kiln::test
