@@ -27,8 +27,22 @@ Arguments with_strides(const Key& key, Arguments arguments) noexcept {
   return arguments;
 }
 
+/// Of a cache's arguments. Constants, since names made at each call would take memory.
+struct Names {
+  std::string_view cache, slots, lengths, row_stride, page_stride, pages;
+};
+constexpr Names kSwaNames = {
+    "swa_cache", "swa_slots", "swa_lengths", "swa_row_stride_bytes", "swa_page_stride_bytes",
+    "swa_pages"};
+constexpr Names kCompressedNames = {"compressed_cache",
+                                    "compressed_slots",
+                                    "compressed_lengths",
+                                    "compressed_row_stride_bytes",
+                                    "compressed_page_stride_bytes",
+                                    "compressed_pages"};
+
 struct Cache {
-  std::string prefix;  // of the arguments' names
+  const Names& names;
   Record record;
   std::uint64_t page_slots;
   const void* base;
@@ -38,26 +52,26 @@ struct Cache {
 };
 
 Status check_cache(const Cache& cache) {
-  const auto name = [&cache](std::string_view rest) { return cache.prefix + std::string(rest); };
-  if (Status good = kCheck.pointer(name("cache"), cache.base, 16); !good) return good;
-  if (Status good = kCheck.pointer(name("slots"), cache.slots, 4); !good) return good;
-  if (Status good = kCheck.pointer(name("lengths"), cache.lengths, 4); !good) return good;
+  const Names& names = cache.names;
+  if (Status good = kCheck.pointer(names.cache, cache.base, 16); !good) return good;
+  if (Status good = kCheck.pointer(names.slots, cache.slots, 4); !good) return good;
+  if (Status good = kCheck.pointer(names.lengths, cache.lengths, 4); !good) return good;
   const std::uint64_t record = dsv41::record_bytes(cache.record);
-  if (Status good = kCheck.stride(name("row_stride_bytes"), cache.row_stride, record,
-                                  kMostRowStrideBytes, 16);
+  if (Status good =
+          kCheck.stride(names.row_stride, cache.row_stride, record, kMostRowStrideBytes, 16);
       !good)
     return good;
   // The last slot of a page may end with its record; what follows belongs to nobody here.
   const std::uint64_t page = (cache.page_slots - 1) * cache.row_stride + record;
-  if (Status good = kCheck.stride(name("page_stride_bytes"), cache.page_stride, page,
-                                  kMostPageStrideBytes, 16);
+  if (Status good =
+          kCheck.stride(names.page_stride, cache.page_stride, page, kMostPageStrideBytes, 16);
       !good)
     return good;
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   const std::uint64_t most_pages = most / cache.page_stride;
   if (cache.pages == 0 || cache.pages > most_pages)
     return kCheck.wrong(
-        name("pages"), std::to_string(cache.pages),
+        names.pages, std::to_string(cache.pages),
         "it must be from 1 to " + std::to_string(most_pages) + " at this page stride");
   return {};
 }
@@ -109,14 +123,14 @@ Status check(const Key& key, const Arguments& given) {
     return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
                         "it must be from 1 to " + std::to_string(most_positions));
   if (Status good =
-          check_cache({"swa_", Record::fp8, key.swa_page_slots, arguments.swa_cache,
+          check_cache({kSwaNames, Record::fp8, key.swa_page_slots, arguments.swa_cache,
                        arguments.swa_slots, arguments.swa_lengths, arguments.swa_page_stride_bytes,
                        arguments.swa_row_stride_bytes, arguments.swa_pages});
       !good)
     return good;
   if (key.compressed_slots != 0)
     if (Status good =
-            check_cache({"compressed_", key.record, key.page_slots, arguments.compressed_cache,
+            check_cache({kCompressedNames, key.record, key.page_slots, arguments.compressed_cache,
                          arguments.compressed_slots, arguments.compressed_lengths,
                          arguments.compressed_page_stride_bytes,
                          arguments.compressed_row_stride_bytes, arguments.compressed_pages});

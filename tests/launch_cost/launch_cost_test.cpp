@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "../fake_driver/fixture.hpp"
+#include "../fake_driver/deepseek_v41_layer.hpp"
 
 namespace {
 
@@ -149,6 +149,39 @@ TEST_F(LaunchCost, PreparingInAReservedPoolTakesNoMemoryAndNoLock) {
   watching = false;
   EXPECT_EQ(allocations, 0u);
   EXPECT_EQ(locks, 0u);
+}
+
+class LayerCost : public DeepseekV41Fixture {};
+
+TEST_F(LayerCost, AStepOfALayerTakesNoMemoryWhicheverKernelItTakes) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer has its own allocator";
+#endif
+  const auto layer = layer_of({.tp = 4, .ratio = 2, .widened_window = 192});
+  auto launches = layer.prepare(step_of(1));
+  ASSERT_TRUE(launches) << message_of(launches);
+  driver_.set_recording(false);
+  std::vector<Step> steps;
+  for (std::uint64_t tokens = 1; tokens <= 64; ++tokens) {
+    steps.push_back(step_of(tokens));
+    steps.back().swa_slots = tokens % 3 == 0 ? 192 : 128;
+  }
+  const auto run = [&] {
+    int failures = 0;
+    for (const Step& step : steps) {
+      if (!layer.update(*launches, step)) ++failures;
+      if (!launches->insert(nullptr)) ++failures;
+      if (!launches->attend(nullptr)) ++failures;
+    }
+    return failures;
+  };
+  ASSERT_EQ(run(), 0);  // the thread's first calls of the driver
+  watching = true;
+  const int failures = run();
+  watching = false;
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(allocations.exchange(0), 0u);
+  locks = 0;  // the driver has some, where a step's cluster is another one than before
 }
 
 TEST_F(LaunchCost, TheCountersCount) {
