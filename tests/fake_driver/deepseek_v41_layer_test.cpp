@@ -11,10 +11,14 @@ using kernels::deepseek_v41::DecodeKernel;
 using kernels::deepseek_v41::Refusal;
 
 constexpr unsigned kInsertThreads = kernels::dsv41_kv_insert::kBlockThreads;
-constexpr unsigned kSwapabThreads = kernels::dsv41_decode::swapab::kBlockThreads;
-constexpr unsigned kMegaThreads = kernels::dsv41_decode::mega::kBlockThreads;
-static_assert(kInsertThreads != kSwapabThreads && kSwapabThreads != kMegaThreads &&
-              kInsertThreads != kMegaThreads);
+// What tells the two decode programs apart: the shared memory of a block.
+constexpr unsigned kMegaBytes = kernels::dsv41_decode::mega::Layout::bytes;
+bool is_mega(const Launch& launch) {
+  return launch.block[0] != kInsertThreads && launch.shared_bytes == kMegaBytes;
+}
+bool is_swapab(const Launch& launch) {
+  return launch.block[0] != kInsertThreads && launch.shared_bytes != kMegaBytes;
+}
 
 class DeepseekV41Steps : public DeepseekV41Fixture {
  protected:
@@ -55,7 +59,7 @@ TEST_F(DeepseekV41Steps, AreCacheWritesThenAttentionAndNothingIsCompiledOrLoaded
     ASSERT_EQ(seen.size(), 3u);
     EXPECT_EQ(seen[0].block[0], kInsertThreads);
     EXPECT_EQ(seen[1].block[0], kInsertThreads);
-    EXPECT_EQ(seen[2].block[0], swapab ? kSwapabThreads : kMegaThreads);
+    EXPECT_TRUE(swapab ? is_swapab(seen[2]) : is_mega(seen[2]));
     EXPECT_EQ(seen[2].grid[1], tokens);
     EXPECT_EQ(seen[2].grid[0], cluster_of(seen[2]));
     for (const Launch& launch : seen) {
@@ -143,7 +147,7 @@ TEST_F(DeepseekV41Steps, OfALayerThatReadsAnothersCacheWriteOnlyItsWindow) {
   const auto seen = run(*launches);
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].argument<InsertArgs>(0).cache, step.swa.base);
-  EXPECT_EQ(seen[1].block[0], kSwapabThreads);
+  EXPECT_TRUE(is_swapab(seen[1]));
   EXPECT_NE(message_of(layer.update(*launches, step_of(1))).find("compressed.rows is given"),
             std::string::npos);
   // And one that writes cannot leave it out.
@@ -161,7 +165,7 @@ TEST_F(DeepseekV41Steps, WithoutACompressedCacheAreOneWriteAndMega) {
   ASSERT_TRUE(launches) << message_of(launches);
   const auto seen = run(*launches);
   ASSERT_EQ(seen.size(), 2u);
-  EXPECT_EQ(seen[1].block[0], kMegaThreads);
+  EXPECT_TRUE(is_mega(seen[1]));
   EXPECT_TRUE(launches->choice().refusals.has(Refusal::no_compressed_cache));
 }
 
@@ -179,7 +183,7 @@ TEST_F(DeepseekV41Steps, OfABatchInvariantLayerAlwaysSplitATokenAlike) {
         step.tokens = tokens;
         ASSERT_TRUE(layer.update(*launches, step));
         const auto launch = run(*launches).back();
-        EXPECT_EQ(launch.block[0], kMegaThreads);
+        EXPECT_TRUE(is_mega(launch));
         clusters.insert(cluster_of(launch));
       }
       // A window of two tiles can be split in one way only.
@@ -194,17 +198,17 @@ TEST_F(DeepseekV41Steps, OfAWidenedWindowHaveAKernelOfTheirOwn) {
   step.swa_slots = 64;
   auto launches = layer.prepare(step);
   ASSERT_TRUE(launches) << message_of(launches);
-  EXPECT_EQ(run(*launches).back().block[0], kSwapabThreads);
+  EXPECT_TRUE(is_swapab(run(*launches).back()));
   step.swa_slots = 256;
   ASSERT_TRUE(layer.update(*launches, step));
   auto launch = run(*launches).back();
-  EXPECT_EQ(launch.block[0], kMegaThreads);
+  EXPECT_TRUE(is_mega(launch));
   EXPECT_EQ(cluster_of(launch), 5u);
   step.swa_slots = 64;
   step.tokens = 512;
   ASSERT_TRUE(layer.update(*launches, step));
   launch = run(*launches).back();
-  EXPECT_EQ(launch.block[0], kMegaThreads);
+  EXPECT_TRUE(is_mega(launch));
   EXPECT_EQ(cluster_of(launch), 2u);
   // Neither launch is made over for the other: their clusters stay, so the driver is not asked.
   driver_.forget();

@@ -1,4 +1,4 @@
-// What must not change a single bit of the swap-AB program's output: how it is launched, a token's
+// What must not change a single bit of a decode program's output: how it is launched, a token's
 // company, strides and distances, and memory that no list names. And what it must not touch.
 #include <limits>
 #include <string_view>
@@ -9,7 +9,13 @@
 namespace kiln::kernels::dsv41_decode::test {
 namespace {
 
-class DecodeBits : public DecodeGpu {};
+class DecodeBits : public DecodeGpu {
+ protected:
+  void SetUp() override {
+    DecodeGpu::SetUp();
+    mega_blocks_ = 5;  // any fixed number: a token's bits depend on it
+  }
+};
 
 const Key kFp8{.heads = 16, .page_slots = 128};
 const Key kNvfp4{.heads = 32, .record = Record::nvfp4};
@@ -207,27 +213,23 @@ TEST_F(DecodeBits, NoSinksAreSinksOfMinusInfinity) {
       }
 }
 
-TEST_F(DecodeBits, LaunchesMayBePointedElsewhere) {
-  warm_up({kFp8});
-  const auto decode = SwapabDecode::create(*runtime_, kFp8);
-  ASSERT_TRUE(decode) << message_of(decode);
-  HostCall many = make_call({.key = kFp8, .tokens = 16}, 9);
-  HostCall few = make_call({.key = kFp8, .tokens = 3, .row_gap_bytes = 32}, 10);
-  const Bytes of_many = run(BackEnd::own, many);
-  const Bytes of_few = run(BackEnd::own, few);
-  DeviceCall call_many(*driver_, many);
-  DeviceCall call_few(*driver_, few);
-  auto stream = driver_->stream();
-  auto launch = decode->prepare(call_many.arguments);
+/// Through the class itself, whose launches change their grid, and a mega program's their cluster.
+template <class Decode>
+void expect_launches_to_be_pointed_elsewhere(const CudaDriver& driver, const Decode& decode,
+                                             const Bytes& of_many, const Bytes& of_few,
+                                             HostCall& many, HostCall& few) {
+  DeviceCall call_many(driver, many);
+  DeviceCall call_few(driver, few);
+  auto stream = driver.stream();
+  auto launch = decode.prepare(call_many.arguments);
   ASSERT_TRUE(launch) << message_of(launch);
-  const auto graph =
-      driver_->capture(stream, [&] { ASSERT_TRUE(launch->launch(stream.handle())); });
+  const auto graph = driver.capture(stream, [&] { ASSERT_TRUE(launch->launch(stream.handle())); });
   graph.launch(stream);
   ASSERT_TRUE(launch->launch(stream.handle()));
   for (unsigned round = 0; round < 20; ++round) {
-    ASSERT_TRUE(decode->update(*launch, call_few.arguments));
+    ASSERT_TRUE(decode.update(*launch, call_few.arguments));
     ASSERT_TRUE(launch->launch(stream.handle()));
-    ASSERT_TRUE(decode->update(*launch, call_many.arguments));
+    ASSERT_TRUE(decode.update(*launch, call_many.arguments));
     ASSERT_TRUE(launch->launch(stream.handle()));
     graph.launch(stream);
   }
@@ -237,13 +239,67 @@ TEST_F(DecodeBits, LaunchesMayBePointedElsewhere) {
 
   Arguments nothing = call_many.arguments;
   nothing.tokens = 0;
-  EXPECT_EQ(decode->update(*launch, nothing).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(decode.update(*launch, nothing).code(), ErrorCode::invalid_argument);
   call_many.clear();
-  EXPECT_TRUE(decode->launch(nothing, stream.handle()));
+  EXPECT_TRUE(decode.launch(nothing, stream.handle()));
   stream.synchronize();
   const Bytes untouched = call_many.bytes();
   EXPECT_EQ(std::count(untouched.data.begin(), untouched.data.end(), kOutputPattern),
             static_cast<std::ptrdiff_t>(untouched.data.size()));
+}
+
+TEST_F(DecodeBits, LaunchesMayBePointedElsewhere) {
+  warm_up({kFp8});
+  mega_blocks_ = 0;
+  HostCall many = make_call({.key = kFp8, .tokens = 40}, 9);
+  HostCall few = make_call({.key = kFp8, .tokens = 3, .row_gap_bytes = 32}, 10);
+  const auto swapab = SwapabDecode::create(*runtime_, kFp8);
+  ASSERT_TRUE(swapab) << message_of(swapab);
+  expect_launches_to_be_pointed_elsewhere(*driver_, *swapab, run(BackEnd::own, many),
+                                          run(BackEnd::own, few), many, few);
+  const auto mega = MegaDecode::create(*runtime_, kFp8);
+  ASSERT_TRUE(mega) << message_of(mega);
+  expect_launches_to_be_pointed_elsewhere(*driver_, *mega, run(BackEnd::mega, many),
+                                          run(BackEnd::mega, few), many, few);
+}
+
+// What the tests above would see of a merge whose order changes from run to run.
+TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
+  Runtime mutated = open_runtime();
+  std::size_t edits = 0;
+  for (const SourceText& source : embedded_sources()) {
+    std::string text(source.text);
+    constexpr std::string_view loop =
+        "for (u32 tile = 0; tile < kTiles; ++tile) {\n    const float weight";
+    if (const auto at = text.find(loop); at != std::string::npos) {
+      text.replace(at, loop.size(),
+                   "for (u32 i_ = 0; i_ < kTiles; ++i_) {\n"
+                   "    u32 clock_;\n"
+                   "    if (i_ == 0) asm volatile(\"mov.u32 %0, %%clock;\" : \"=r\"(clock_));\n"
+                   "    if (i_ == 0) swapped = clock_ >> 4 & 1u;\n"
+                   "    const u32 tile = swapped ? kTiles - 1 - i_ : i_;\n"
+                   "    const float weight");
+      const auto total = text.rfind("float total = 0.0f;", at);
+      ASSERT_NE(total, std::string::npos);
+      text.insert(total, "bool swapped = false;\n  ");
+      ++edits;
+    }
+    ASSERT_TRUE(mutated.add_source(source.name, text));
+  }
+  ASSERT_EQ(edits, 1u) << "the mutation has to follow the source";
+  const auto decode = SwapabDecode::create(mutated, kFp8);
+  ASSERT_TRUE(decode) << message_of(decode);
+  HostCall host = make_call({.key = kFp8, .tokens = 16}, 13);
+  DeviceCall call(*driver_, host);
+  const auto bytes = [&] {
+    call.clear();
+    EXPECT_TRUE(decode->launch(call.arguments, nullptr));
+    return call.bytes();
+  };
+  const Bytes first = bytes();
+  bool differs = false;
+  for (unsigned round = 0; round < 20; ++round) differs |= bytes() != first;
+  EXPECT_TRUE(differs);
 }
 
 // Offsets pass 2^31 and 2^32: a product of 32 bits would read NaN, or write, 2 or 4 GiB below.
@@ -277,7 +333,7 @@ TEST_F(DecodeFarAddresses, OfRecordsAreExact) {
                      (far_rows ? " rows" : " pages"));
         HostCall host = make_call({.key = key, .tokens = 3}, 11);
         DeviceCall call(*driver_, host);
-        const Bytes want = run(BackEnd::own, key, call);
+        const Bytes want[] = {run(BackEnd::own, key, call), run(BackEnd::mega, key, call)};
         const HostList& list = in_swa ? host.swa : host.compressed;
         std::size_t row = dsv41::record_bytes(list.record);
         if (far_rows) row = (far / (list.pages * list.page_slots) / 16 + 1) * 16;
@@ -290,7 +346,8 @@ TEST_F(DecodeFarAddresses, OfRecordsAreExact) {
         (in_swa ? arguments.swa_cache : arguments.compressed_cache) = memory->pointer();
         (in_swa ? arguments.swa_page_stride_bytes : arguments.compressed_page_stride_bytes) = page;
         (in_swa ? arguments.swa_row_stride_bytes : arguments.compressed_row_stride_bytes) = row;
-        EXPECT_EQ(run(BackEnd::own, key, call), want);
+        EXPECT_EQ(run(BackEnd::own, key, call), want[0]);
+        EXPECT_EQ(run(BackEnd::mega, key, call), want[1]);
       }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,19 @@ using kiln::test::CudaDriver;
 using kiln::test::DeviceBuffer;
 using kiln::test::message_of;
 
-/// Whose matrix products: those of the device's own program, or the ones for every architecture.
-enum class BackEnd : unsigned char { own, portable };
-inline constexpr BackEnd kBackEnds[] = {BackEnd::own, BackEnd::portable};
+/// Which program, and whose matrix products: those of the device's own, or the ones for every
+/// architecture.
+enum class BackEnd : unsigned char { own, portable, mega, mega_portable };
+inline constexpr BackEnd kBackEnds[] = {BackEnd::own, BackEnd::portable, BackEnd::mega,
+                                        BackEnd::mega_portable};
+inline constexpr BackEnd kMegaBackEnds[] = {BackEnd::mega, BackEnd::mega_portable};
+
+constexpr bool is_mega(BackEnd back_end) {
+  return back_end == BackEnd::mega || back_end == BackEnd::mega_portable;
+}
+constexpr bool is_portable(BackEnd back_end) {
+  return back_end == BackEnd::portable || back_end == BackEnd::mega_portable;
+}
 
 inline std::string text_of(const Choices& choices, std::optional<BackEnd> back_end = {}) {
   const auto number = [](auto value) { return std::to_string(static_cast<unsigned>(value)); };
@@ -35,9 +46,10 @@ inline std::string text_of(const Choices& choices, std::optional<BackEnd> back_e
          " and " + number(key.page_slots) + ", " + number(choices.tokens) + " tokens, profile " +
          number(choices.profile) + ", lengths " + number(choices.lengths) + ", holes " +
          number(choices.holes) + ", sinks " + number(choices.sinks) +
-         (!back_end                   ? ""
-          : *back_end == BackEnd::own ? ", own back-end"
-                                      : ", portable back-end");
+         (!back_end            ? ""
+          : is_mega(*back_end) ? ", mega"
+                               : ", swap-AB") +
+         (back_end && is_portable(*back_end) ? ", portable back-end" : "");
 }
 
 /// Both output buffers, whole.
@@ -161,7 +173,10 @@ class DecodeGpu : public ::testing::Test {
     runtime_.reset();
     driver_.reset();
   }
-  void SetUp() override { KILN_REQUIRES_GPU(); }
+  void SetUp() override {
+    KILN_REQUIRES_GPU();
+    mega_blocks_ = 0;
+  }
 
   static Runtime open_runtime() {
     auto runtime = Runtime::open({});
@@ -170,20 +185,22 @@ class DecodeGpu : public ::testing::Test {
   }
 
   static KernelSpec spec_of(const Key& key, BackEnd back_end) {
-    KernelSpec spec = swapab::spec_of(key);
-    if (back_end == BackEnd::portable) spec.variants.clear();
+    KernelSpec spec = is_mega(back_end) ? mega::spec_of(key) : swapab::spec_of(key);
+    if (is_portable(back_end)) spec.variants.clear();
     return spec;
   }
 
-  /// Compiles both back-ends of all keys, as many at a time as there are processors.
-  static void warm_up(const std::vector<Key>& keys) {
+  /// Compiles these programs of all keys, as many at a time as there are processors.
+  static void warm_up(const std::vector<Key>& keys,
+                      std::span<const BackEnd> back_ends = kBackEnds) {
     for (const Key& key : keys)
-      for (const BackEnd back_end : kBackEnds) ASSERT_TRUE(runtime_->add(spec_of(key, back_end)));
+      for (const BackEnd back_end : back_ends) ASSERT_TRUE(runtime_->add(spec_of(key, back_end)));
     const auto report = runtime_->warmup();
     ASSERT_TRUE(report) << message_of(report);
     ASSERT_EQ(report->failed, 0u);
   }
 
+  /// A mega program's blocks of a token are mega_blocks_.
   static Result<LaunchDescriptor> prepare(BackEnd back_end, const Key& key,
                                           const Arguments& arguments,
                                           Overlap overlap = Overlap::no) {
@@ -191,10 +208,16 @@ class DecodeGpu : public ::testing::Test {
       KILN_TRY(const auto decode, SwapabDecode::create(*runtime_, key));
       return decode.prepare(arguments, overlap);
     }
+    const mega::Program program(key, mega_blocks_);
+    if (back_end == BackEnd::mega) {
+      KILN_TRY(const auto decode, MegaDecode::create(*runtime_, program));
+      return decode.prepare(arguments, overlap);
+    }
     if (const Status good = check(key, arguments); !good) return good.error();
     KILN_TRY(const KernelId id, runtime_->add(spec_of(key, back_end)));
     KILN_TRY(const Kernel kernel, runtime_->get(id));
-    LaunchShape shape = swapab::plan_of(key, arguments.tokens).shape;
+    LaunchShape shape = is_mega(back_end) ? program.shape(arguments.tokens)
+                                          : swapab::plan_of(key, arguments.tokens).shape;
     shape.overlap_previous = overlap;
     return runtime_->launches().prepare(kernel, shape, args_of(key, arguments));
   }
@@ -217,6 +240,7 @@ class DecodeGpu : public ::testing::Test {
 
   static inline std::optional<CudaDriver> driver_;
   static inline std::optional<Runtime> runtime_;
+  static inline u32 mega_blocks_ = 0;  // as many as the tokens leave room for
 };
 
 }  // namespace kiln::kernels::dsv41_decode::test

@@ -144,6 +144,62 @@ TEST(SwapabPlan, RefusesWhatCannotRunAndSaysWhy) {
   EXPECT_TRUE(swapab::plan({.heads = 32}, 1, device_of("sm_90a", 216848)));
 }
 
+TEST(MegaPlan, SharesATokenAmongFewerBlocksTheMoreTokensThereAre) {
+  struct Row {
+    Key key;
+    std::uint64_t tokens;
+    u32 blocks;
+  };
+  const Key pure{.heads = 64, .compressed_slots = 0};
+  const Key wide{.heads = 64, .swa_slots = 300, .compressed_slots = 2048};
+  for (const auto& [key, tokens, blocks] : {
+           Row{{.heads = 64}, 1, 5},  // 10 tiles in two rounds
+           Row{{.heads = 64}, 15, 5},
+           Row{{.heads = 64}, 22, 5},
+           Row{{.heads = 64}, 23, 4},
+           Row{{.heads = 64}, 31, 3},
+           Row{{.heads = 64}, 41, 2},
+           Row{{.heads = 64}, 65535, 2},
+           Row{pure, 1, 2},
+           Row{pure, 64, 2},
+           Row{{.heads = 8, .swa_slots = 1, .compressed_slots = 0}, 1, 2},
+           Row{{.heads = 1, .compressed_slots = 64 * 5}, 1, 7},
+           Row{wide, 1, 8},  // 37 tiles
+           Row{wide, 64, 2},
+       }) {
+    SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(key.compressed_slots));
+    EXPECT_EQ(mega::blocks_for(key, tokens), blocks);
+    const auto made = mega::plan(key, tokens, device_of("sm_90a"));
+    ASSERT_TRUE(made) << message_of(made);
+    EXPECT_EQ(made->key, key);
+    EXPECT_EQ(made->shape.grid_blocks, (Extent{blocks, static_cast<u32>(tokens), 1}));
+    EXPECT_EQ(made->shape.cluster_blocks, (Extent{blocks, 1, 1}));
+    EXPECT_EQ(made->shape.block_threads, (Extent{512, 1, 1}));
+    EXPECT_EQ(made->shape.shared_bytes, 229680u);
+  }
+  EXPECT_EQ(mega::Program({.heads = 64}, 3).shape(1).cluster_blocks, (Extent{3, 1, 1}));
+}
+
+TEST(MegaPlan, RefusesWhatCannotRunAndSaysWhy) {
+  const auto says = [](const auto& made) { return message_of(made); };
+  EXPECT_NE(says(mega::plan({.heads = 12}, 1, device_of("sm_90a"))).find("heads is 12"),
+            std::string::npos);
+  EXPECT_NE(says(mega::plan({}, 65536, device_of("sm_90a")))
+                .find("dsv41_mega_decode: tokens is 65536; it must be at most 65535"),
+            std::string::npos);
+  EXPECT_EQ(mega::plan({}, 1, device_of("sm_89")).error().code(), ErrorCode::unsupported);
+  const auto small = mega::plan({}, 1, device_of("sm_120a", 99 * 1024));
+  EXPECT_EQ(small.error().code(), ErrorCode::unsupported);
+  EXPECT_NE(says(small).find("can have 101376"), std::string::npos) << says(small);
+  for (const u32 blocks : {1u, 9u})
+    EXPECT_NE(says(mega::Program({}, blocks).check()).find("it must be 0, or from 2 to 8"),
+              std::string::npos);
+  for (const u32 blocks : {0u, 2u, 8u}) EXPECT_TRUE(mega::Program({}, blocks).check());
+  for (const auto* architecture : {"sm_90a", "sm_100a", "sm_103a"})
+    for (const u32 heads : {1u, 2u, 4u, 8u, 16u, 32u, 64u})
+      EXPECT_TRUE(mega::plan({.heads = heads}, 64, device_of(architecture)));
+}
+
 /// A good call with made-up addresses.
 Arguments good_arguments() {
   const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
@@ -389,6 +445,38 @@ TEST_F(SwapabProgram, CompilesWithoutSpillsFromTheArchitecturesOwnFile) {
       EXPECT_TRUE(names("swapab.cuh"));
     }
   EXPECT_EQ(runtime.counters().compiles, 8u);
+}
+
+TEST_F(SwapabProgram, OfPaddedHeadsCompilesWithHardlyAnySpills) {
+  auto runtime = open();
+  ASSERT_TRUE(add_sources(runtime));
+  struct Row {
+    Key key;
+    std::string architecture;
+    std::uint64_t most_spilled;  // bytes: in some instances a register or two are missing
+  };
+  const std::vector<Row> rows = {{{.heads = 64}, "sm_90a", 0},
+                                 {{.heads = 16, .record = Record::nvfp4}, "sm_90a", 0},
+                                 {{.heads = 8, .compressed_slots = 0}, "sm_90a", 4},
+                                 {{.heads = 64}, "sm_100a", 0},
+                                 {{.heads = 64, .record = Record::nvfp4}, "sm_103a", 16}};
+  for (const auto& [key, architecture, most_spilled] : rows) {
+    SCOPED_TRACE(architecture + ", " + std::to_string(key.heads) + " heads, record " +
+                 std::to_string(static_cast<unsigned>(key.record)));
+    const auto decode = MegaDecode::create(runtime, key);
+    ASSERT_TRUE(decode) << message_of(decode);
+    const auto artifact = runtime.artifact(decode->id(), architecture);
+    ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
+    const ArtifactFacts& facts = artifact->facts;
+    EXPECT_TRUE(facts.waits_on_grid);
+    EXPECT_TRUE(facts.triggers_dependents);
+    EXPECT_LE(facts.usage.spill_store_bytes, most_spilled);
+    EXPECT_EQ(facts.usage.static_shared_bytes, 0u) << "all of it is planned";
+    EXPECT_LE(facts.usage.registers, 128u);
+    EXPECT_EQ(facts.bounds.max_threads, 512u);
+    EXPECT_EQ(facts.parameter_bytes, sizeof(Args));
+    EXPECT_EQ(facts.log, "");
+  }
 }
 
 }  // namespace
