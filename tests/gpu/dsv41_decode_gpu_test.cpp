@@ -19,7 +19,7 @@ class DecodeNumbers : public DecodeGpu {};
 /// swap-AB program's fp32 arithmetic is off by less than a tenth of it; P as one bf16 number by
 /// four times as much, which is what the mega program does.
 constexpr double band_of(BackEnd back_end) {
-  return is_mega(back_end) ? 0x1p-8 : 0x1p-12;
+  return is_mega(back_end) ? 0x1p-7 : 0x1p-12;
 }
 
 /// E4M3 codes as numbers that order as they do; both zeros are one.

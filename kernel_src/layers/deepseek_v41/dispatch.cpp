@@ -11,8 +11,10 @@ namespace {
 
 namespace decode = dsv41_decode;
 
-// The crossover of dsv41_swapab_decode and dsv41_mega_decode. Not measured yet: the figure of
-// vLLM's kernel of the same mapping, which is one for Blackwell, stands in.
+// The crossover of dsv41_swapab_decode and dsv41_mega_decode, by kiln_dsv41_decode_bench. An H200
+// holds 17 clusters of swap-AB's six blocks at once: with more tokens it takes two turns, and from
+// then on the other one is faster but for a few counts around 32. 16 tokens are what both head
+// counts were measured at.
 struct Cutoff {
   std::string_view architecture;
   u32 heads;
