@@ -65,7 +65,7 @@ std::string refusal_of(const std::optional<PublicKey>& signer, const Signers& ac
     return "it is unsigned, and must be signed by " + names_of(accepted.keys) +
            "; get a signed one, or accept unsigned ones";
   if (std::find(accepted.keys.begin(), accepted.keys.end(), *signer) == accepted.keys.end())
-    return "it says that " + signer->text() + " signed it, and must be signed by " +
+    return "it names " + signer->text() + " as its signer, and must be signed by " +
            names_of(accepted.keys) + "; get one that is, or accept that key if you trust its owner";
   return {};
 }
