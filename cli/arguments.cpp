@@ -82,9 +82,9 @@ void add_jobs(CLI::App& verb, Given& given) {
       ->check(CLI::Range(0, kMostJobs).description(""));
 }
 
-void add_key(CLI::App& verb, std::string& key) {
+void add_key(CLI::App& verb, std::string& key, const std::string& name) {
   auto& option =
-      add_option(verb, "KEY", key, "", "The entry's key, or a start of it that no other has");
+      add_option(verb, name, key, "", "The entry's key, or a start of it that no other has");
   option.required();
   option.transform(CLI::Validator(check_key, ""));
 }

@@ -50,6 +50,6 @@ void add_cache_directory(CLI::App& verb, Given& given);
 void add_architectures(CLI::App& verb, Given& given);
 void add_jobs(CLI::App& verb, Given& given);
 /// A key that is no start of one is refused while parsing.
-void add_key(CLI::App& verb, std::string& key);
+void add_key(CLI::App& verb, std::string& key, const std::string& name = "KEY");
 
 }  // namespace kiln::cli

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "cli/bundle_file.hpp"
-#include "cli/key_text.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
 #include "kiln/cache/bundle.hpp"
 #include "kiln/cache/signing.hpp"
+#include "kiln/key_text.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -156,12 +156,22 @@ int run_command(int count, char** arguments) {
   auto* bundle = kiln.add_subcommand("bundle", "Give entries of a cache to others, signed");
   bundle->require_subcommand(1);
   std::vector<Choices> choices;
-  const std::vector<Verb> verbs = {
-      add_prewarm(kiln),        add_compile(kiln),         add_bench(kiln),
-      add_doctor(kiln),         add_keygen(kiln),          add_completion(kiln, choices),
-      add_cache_ls(*cache),     add_cache_show(*cache),    add_cache_extract(*cache),
-      add_cache_verify(*cache), add_bundle_pack(*bundle),  add_bundle_unpack(*bundle),
-      add_bundle_ls(*bundle),   add_bundle_verify(*bundle)};
+  const std::vector<Verb> verbs = {add_prewarm(kiln),
+                                   add_compile(kiln),
+                                   add_explain(kiln),
+                                   add_bench(kiln),
+                                   add_doctor(kiln),
+                                   add_keygen(kiln),
+                                   add_completion(kiln, choices),
+                                   add_cache_ls(*cache),
+                                   add_cache_show(*cache),
+                                   add_cache_extract(*cache),
+                                   add_cache_verify(*cache),
+                                   add_cache_diff(*cache),
+                                   add_bundle_pack(*bundle),
+                                   add_bundle_unpack(*bundle),
+                                   add_bundle_ls(*bundle),
+                                   add_bundle_verify(*bundle)};
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 

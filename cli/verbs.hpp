@@ -23,6 +23,7 @@ struct Verb {
 
 Verb add_prewarm(CLI::App& kiln);
 Verb add_compile(CLI::App& kiln);
+Verb add_explain(CLI::App& kiln);
 Verb add_doctor(CLI::App& kiln);
 /// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
 Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);
@@ -36,5 +37,6 @@ Verb add_bench(CLI::App& kiln);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);
+Verb add_cache_diff(CLI::App& cache);
 
 }  // namespace kiln::cli

@@ -7,6 +7,7 @@
 #include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/stored_artifact.hpp"
 
 namespace kiln {
 namespace {
@@ -204,18 +205,9 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
   if (!found.damage.empty()) counters_.damaged_entries.fetch_add(1, std::memory_order_relaxed);
   if (!found.entry) return std::nullopt;
 
-  auto facts = facts_from_json(found.entry->facts());
-  const auto info = inspect_cubin(found.entry->payload());
   std::string why;
-  if (!facts)
-    why = "its facts are of another form";
-  else if (!info)
-    why = info.error().message();
-  else if (auto fits = check_architecture(*info, request.architecture_); !fits)
-    why = fits.error().message();
-  else if (auto read = read_cubin_facts(found.entry->payload(), *info, *facts); !read)
-    why = read.error().message();
-  if (!why.empty()) {
+  auto artifact = artifact_of(*std::move(found.entry), key.name, request.architecture_, why);
+  if (!artifact) {
     // Told once: the look-up under the lock, which asks, comes after one that does not.
     if (unusable == nullptr)
       log(LogLevel::warning,
@@ -225,14 +217,7 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
     return std::nullopt;
   }
 
-  Outcome outcome{.key = key.name};
-  const auto owner = std::make_shared<cache::Entry>(*std::move(found.entry));
-  outcome.artifact = Artifact{.key = key.name,
-                              .facts = *std::move(facts),
-                              .cubin = owner->payload().data(),
-                              .cubin_bytes = owner->payload().size(),
-                              .owner = owner};
-  return outcome;
+  return Outcome{.key = key.name, .artifact = *std::move(artifact)};
 }
 
 std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {

@@ -20,6 +20,7 @@
 #include "kiln/artifact.hpp"
 #include "kiln/cache/store.hpp"
 #include "kiln/error.hpp"
+#include "kiln/explain.hpp"
 #include "kiln/warmup.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
@@ -86,6 +87,10 @@ class CompileService {
   /// Looks `request` up in this process and the store.
   /// Errors  no_toolchain when no key can be made.
   Result<Lookup> look_up(CompileRequest& request);
+
+  /// Why the store does not serve `request`, or that it does. Reads every entry.
+  /// Errors  as look_up(); io_failed when the store cannot be read.
+  Result<Explanation> explain(CompileRequest& request);
 
   /// advance() until there is an outcome.
   Outcome obtain(CompileRequest& request);

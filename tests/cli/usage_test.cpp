@@ -19,8 +19,8 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::string_view said;
   } faults[] = {
       {{},
-       "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, bench, doctor, "
-       "keygen, completion; see "
+       "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, explain, bench, "
+       "doctor, keygen, completion; see "
        "kiln --help"},
       {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, bundle, prewarm"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
@@ -62,6 +62,11 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
       {{"bundle", "verify", "x.kiln", "--signer", "ed25519:12"}, "64 lower-case"},
       {{"bundle", "verify", "x.kiln", "--signer", "k", "--any-signer"}, "--any-signer"},
       {{"keygen"}, "FILE"},
+      {{"explain"}, "--manifest"},
+      {{"explain", "x.cu", "--model", kModel}, "--manifest"},
+      {{"explain", "--model", kModel, "--entry", "f"}, "a manifest says them itself"},
+      {{"explain", "x.cu", "--tp", "4"}, "--tp and --kv go with"},
+      {{"cache", "diff", "5f3a"}, "SECOND"},
       {{"compile"}, "FILE"},
       {{"completion", "csh"}, "fish"},
       {{"doctor", "-j", "many"}, "--jobs"},
@@ -94,7 +99,9 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
                                                        {"compile"},
                                                        {"bench"},
                                                        {"doctor"},
+                                                       {"explain"},
                                                        {"keygen"},
+                                                       {"cache", "diff"},
                                                        {"bundle", "pack"},
                                                        {"bundle", "unpack"},
                                                        {"bundle", "ls"},

@@ -22,6 +22,7 @@
 #include "kiln/cache/api.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
+#include "kiln/explain.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/kernel_spec.hpp"
 #include "kiln/launch.hpp"
@@ -104,6 +105,11 @@ class KILN_API Runtime {
   /// Whether artifact() would compile; neither compiles, nor locks, nor writes.
   /// Errors  as artifact(), up to the look-up.
   Result<Lookup> look_up(KernelId id, std::string_view architecture);
+
+  /// Why look_up() does not find it: the nearest entry and what of the key differs, or which check
+  /// refused the entry. Reads every entry of the store, and writes nothing.
+  /// Errors  as look_up(); io_failed when the store cannot be read.
+  Result<Explanation> explain(KernelId id, std::string_view architecture);
 
   /// The devices of this machine; empty without a driver.
   std::vector<DeviceInfo> devices();
