@@ -240,6 +240,30 @@ TEST_F(Bundles, RefuseEntriesThatChangedPlaces) {
             std::string::npos);
 }
 
+// Whole and sealed by its maker, and yet not true.
+TEST_F(Bundles, RefuseAnIndexThatSaysOtherwiseThanItsEntry) {
+  const auto good = pack({"k=1"}, nullptr);
+  const auto bundle = Bundle::open(file(), {.anyone = true});
+  ASSERT_TRUE(bundle);
+  const auto start = good.size() - static_cast<std::size_t>(bundle->entries()[0].entry_bytes);
+  const auto trouble = [&](auto&& change) {
+    auto entries = bundle->entries();
+    change(entries[0]);
+    const auto message = encode_index(std::nullopt, entries);
+    const auto digest = *sha256_of(message);
+    return trouble_with(
+        text_of(message) + text_of(digest.bytes) + std::string(32, '\0') + good.substr(start),
+        {.anyone = true});
+  };
+  EXPECT_EQ(trouble([](BundleEntry&) {}), "");
+  EXPECT_NE(trouble([](BundleEntry& entry) { entry.name.low ^= 1; }).find("another key"),
+            std::string::npos);
+  EXPECT_NE(trouble([](BundleEntry& entry) { entry.key_sha256 = {}; }).find("of the key text"),
+            std::string::npos);
+  EXPECT_NE(trouble([](BundleEntry& entry) { --entry.payload_bytes; }).find("size of the payload"),
+            std::string::npos);
+}
+
 TEST_F(Bundles, AreTakenFromAcceptedSignersOnly) {
   const auto bytes = pack({"k=1"});
   const auto stranger = key_of(2).public_key();
