@@ -69,6 +69,11 @@ void add_cache_directory(CLI::App& verb, Given& given) {
       });
 }
 
+void add_read_only_caches(CLI::App& verb, Given& given) {
+  add_list(verb, "--cache-readonly", given.read_only_caches, "DIR",
+           "A cache that is asked after it and never written, repeated [KILN_CACHE_READONLY]");
+}
+
 void add_architectures(CLI::App& verb, Given& given) {
   add_list(verb, "--arch", given.architectures, "ARCH",
            "Targets, repeated or with commas [KILN_ARCH; default the devices here]");

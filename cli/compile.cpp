@@ -286,6 +286,7 @@ Verb add_compile(CLI::App& kiln) {
   add_list(verb, "--option", arguments->options, "OPTION",
            "Any other option of NVRTC, repeated: --option=-use_fast_math");
   add_cache_directory(verb, given);
+  add_read_only_caches(verb, given);
   add_option(verb, "-o,--output", arguments->output, "FILE", "Write the cubin there too");
   return {&verb,
           [arguments](Output& output) { return run(*arguments, output); },

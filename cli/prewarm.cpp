@@ -129,6 +129,7 @@ Verb add_prewarm(CLI::App& kiln) {
                         "Compressed cache: nvfp4 or fp8 [the manifest's default]");
   add_architectures(verb, given);
   add_cache_directory(verb, given);
+  add_read_only_caches(verb, given);
   add_jobs(verb, given);
   add_flag(verb, "--dry-run", arguments->dry_run,
            "Compile and write nothing; show which keys are in the cache");

@@ -170,8 +170,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
   for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
     outcome = find(request, which);
   if (outcome) {
-    outcome->origin = flight->busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, *flight);
   } else {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
     outcome = make(request, *flight);
@@ -225,7 +224,8 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
     return std::nullopt;
   }
 
-  Outcome outcome{.key = key.name};
+  Outcome outcome{.key = key.name,
+                  .origin = found.in_lower_tier ? Origin::lower_tier : Origin::disk};
   const auto owner = std::make_shared<cache::Entry>(*std::move(found.entry));
   outcome.artifact = Artifact{.key = key.name,
                               .facts = *std::move(facts),
@@ -233,6 +233,14 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
                               .cubin_bytes = owner->payload().size(),
                               .owner = owner};
   return outcome;
+}
+
+// find() has set the origin to that of the tier.
+void CompileService::count_hit(Outcome& outcome, const Flight& flight) {
+  auto& hits =
+      outcome.origin == Origin::lower_tier ? counters_.lower_tier_hits : counters_.disk_hits;
+  hits.fetch_add(1, std::memory_order_relaxed);
+  if (flight.busy_since) outcome.origin = Origin::waited;
 }
 
 std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {
@@ -246,7 +254,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
                          "kernel " + request.program_->spec.name + " for " + request.architecture_ +
                              " is not in the cache and cannot be compiled: " + why));
   }
-  if (store_ == nullptr || !request.program_->closure.cacheable) return compile(request, false);
+  if (!may_store() || !request.program_->closure.cacheable) return compile(request, false);
 
   auto attempt = store_->try_lock(key.name);
   if (attempt.outcome == cache::LockOutcome::busy) {
@@ -260,8 +268,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   // The holder before us may have published between our look-up and our lock.
   bool unusable = false;
   if (auto outcome = find(request, 0, &unusable)) {
-    outcome->origin = flight.busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, flight);
     return outcome;
   }
   // A failure shows when the new entry is published.
@@ -316,7 +323,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   if (!program.closure.cacheable) {
     not_stored(program.closure.why_not);
   } else if (!publish) {
-    not_stored("no cache is in force");
+    not_stored("no cache directory that may be written is in force");
   } else if (const auto place = place_in(*artifact, program); !place.empty()) {
     const auto why = "its code holds " + place + ", and entries hold no place";
     log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
@@ -339,7 +346,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
 
 void CompileService::record_toolchain() {
   const auto& installed = compiler_.search().found;
-  if (store_ == nullptr || !installed) return;
+  if (!may_store() || !installed) return;
   // The store warns by itself; without the record the entries still serve where a compiler is.
   static_cast<void>(store_->add_record(kToolchainRecords, installed->toolchain().to_text()).ok());
 }
