@@ -29,7 +29,9 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (auto failure = bad_cache_directory(*settings)) return *std::move(failure);
   auto store = cache::Store::open({.directory = settings->runtime.cache_directory,
                                    .durable = settings->runtime.durable,
-                                   .log = output.log_sink(LogLevel::warning)});
+                                   .log = output.log_sink(LogLevel::warning),
+                                   .trust = settings->runtime.cache_trust,
+                                   .limits = settings->runtime.cache_limits});
   if (!store) return failure_of(store.error());
 
   // First, so that no entry is ever there without its toolchain.

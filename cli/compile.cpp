@@ -116,6 +116,7 @@ Verb add_compile(CLI::App& kiln) {
   add_architectures(verb, given);
   auto standard = add_source_options(verb, arguments->source);
   add_cache_directory(verb, given);
+  add_read_only_caches(verb, given);
   add_option(verb, "-o,--output", arguments->output, "FILE", "Write the cubin there too");
   return {&verb,
           [arguments](Output& output) { return run(*arguments, output); },

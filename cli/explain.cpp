@@ -146,6 +146,7 @@ Verb add_explain(CLI::App& kiln) {
   add_architectures(verb, arguments->given);
   choices.push_back(add_source_options(verb, arguments->source));
   add_cache_directory(verb, arguments->given);
+  add_read_only_caches(verb, arguments->given);
   return {&verb, [arguments](Output& output) { return run(*arguments, output); },
           std::move(choices)};
 }

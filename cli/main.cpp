@@ -142,8 +142,10 @@ int run_command(int count, char** arguments) {
       "  kiln compile scale.cu --arch sm_90a\n"
       "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
-      "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
-      "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
+      "Environment: KILN_CACHE_DIR, KILN_CACHE_READONLY, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR,\n"
+      "KILN_NVRTC, and for the cache KILN_CACHE_USERS, KILN_CACHE_GROUP, KILN_CACHE_MAX_BYTES,\n"
+      "KILN_CACHE_MIN_FREE_BYTES; options go before it.\n"
+      "Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
   bool json = false;  // wants_json() has answered

@@ -86,6 +86,7 @@ Verb add_prewarm(CLI::App& kiln) {
   auto choices = add_manifest_options(verb, arguments->manifest);
   add_architectures(verb, given);
   add_cache_directory(verb, given);
+  add_read_only_caches(verb, given);
   add_jobs(verb, given);
   add_flag(verb, "--dry-run", arguments->dry_run,
            "Compile and write nothing; show which keys are in the cache");

@@ -171,8 +171,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
   for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
     outcome = find(request, which);
   if (outcome) {
-    outcome->origin = flight->busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, *flight);
   } else {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
     outcome = make(request, *flight);
@@ -206,6 +205,7 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
   if (!found.entry) return std::nullopt;
 
   std::string why;
+  const bool lower_tier = found.in_lower_tier;
   auto artifact = artifact_of(*std::move(found.entry), key.name, request.architecture_, why);
   if (!artifact) {
     // Told once: the look-up under the lock, which asks, comes after one that does not.
@@ -217,7 +217,17 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
     return std::nullopt;
   }
 
-  return Outcome{.key = key.name, .artifact = *std::move(artifact)};
+  return Outcome{.key = key.name,
+                 .artifact = *std::move(artifact),
+                 .origin = lower_tier ? Origin::lower_tier : Origin::disk};
+}
+
+// find() has set the origin to that of the tier.
+void CompileService::count_hit(Outcome& outcome, const Flight& flight) {
+  auto& hits =
+      outcome.origin == Origin::lower_tier ? counters_.lower_tier_hits : counters_.disk_hits;
+  hits.fetch_add(1, std::memory_order_relaxed);
+  if (flight.busy_since) outcome.origin = Origin::waited;
 }
 
 std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {
@@ -231,7 +241,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
                          "kernel " + request.program_->spec.name + " for " + request.architecture_ +
                              " is not in the cache and cannot be compiled: " + why));
   }
-  if (store_ == nullptr || !request.program_->closure.cacheable) return compile(request, false);
+  if (!may_store() || !request.program_->closure.cacheable) return compile(request, false);
 
   auto attempt = store_->try_lock(key.name);
   if (attempt.outcome == cache::LockOutcome::busy) {
@@ -245,8 +255,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   // The holder before us may have published between our look-up and our lock.
   bool unusable = false;
   if (auto outcome = find(request, 0, &unusable)) {
-    outcome->origin = flight.busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, flight);
     return outcome;
   }
   // A failure shows when the new entry is published.
@@ -301,7 +310,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   if (!program.closure.cacheable) {
     not_stored(program.closure.why_not);
   } else if (!publish) {
-    not_stored("no cache is in force");
+    not_stored("no cache directory that may be written is in force");
   } else if (const auto place = place_in(*artifact, program); !place.empty()) {
     const auto why = "its code holds " + place + ", and entries hold no place";
     log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
@@ -324,7 +333,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
 
 void CompileService::record_toolchain() {
   const auto& installed = compiler_.search().found;
-  if (store_ == nullptr || !installed) return;
+  if (!may_store() || !installed) return;
   // The store warns by itself; without the record the entries still serve where a compiler is.
   static_cast<void>(store_->add_record(kToolchainRecords, installed->toolchain().to_text()).ok());
 }

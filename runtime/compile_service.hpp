@@ -116,6 +116,8 @@ class CompileService {
   // `unusable` tells of an entry that is whole and yet cannot be used.
   std::optional<Outcome> find(const CompileRequest& request, std::size_t which,
                               bool* unusable = nullptr);
+  void count_hit(Outcome& outcome, const Flight& flight);
+  bool may_store() const { return store_ != nullptr && !store_->directory().empty(); }
   std::optional<Outcome> make(CompileRequest& request, Flight& flight);
   std::optional<Outcome> compile(CompileRequest& request, bool publish);
   Result<bool> inputs_changed(CompileRequest& request) const;

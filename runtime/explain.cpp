@@ -36,6 +36,8 @@ Result<Explanation> CompileService::explain(CompileRequest& request) {
   for (std::size_t which = 0; which < request.keys_.size(); ++which) {
     const auto& key = request.keys_[which];
     KILN_TRY(auto there, store_->look_at(key.name));
+    // In the tiers below; in the writable one find() would note a use.
+    if (!there.entry && there.damage.empty()) there = store_->find(key.name, key.text);
     std::string refusal = std::move(there.damage);
     if (there.entry && there.entry->key_text() != key.text) refusal = "key text differs";
     if (there.entry && refusal.empty() &&

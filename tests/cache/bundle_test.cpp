@@ -399,6 +399,67 @@ TEST_F(Bundles, AreReadByManyThreadsAtOnce) {
   for (auto& thread : threads) thread.join();
 }
 
+// As it is, below a directory that is empty.
+TEST_F(Bundles, ServeAsReadOnlyTiers) {
+  pack({"k=1", "k=2"});
+  const auto root = fixture_.directory / "other";
+  const auto open = [&](std::vector<PublicKey> signers) {
+    return *Store::open({.directory = root,
+                         .log = fixture_.sink(),
+                         .read_only = {file()},
+                         .trust = {.signers = std::move(signers)}});
+  };
+  {
+    const auto store = open({key_of(2).public_key(), key_of(1).public_key()});
+    for (const std::string key : {"k=1", "k=2"}) {
+      const auto found = store.find(digest_of(key), key);
+      ASSERT_TRUE(found.entry) << found.damage;
+      EXPECT_TRUE(found.in_lower_tier);
+      EXPECT_EQ(text_of(found.entry->payload()), "payload of " + key);
+    }
+    EXPECT_FALSE(store.find(digest_of("k=3"), "k=3").entry);
+    EXPECT_EQ(store.records("toolchain"), std::vector<std::string>{"nvrtc 13.0"});
+    EXPECT_TRUE(store.records("hint").empty());
+    ASSERT_EQ(store.counters().tiers.size(), 2u);
+    EXPECT_EQ(store.counters().tiers[1].hits, 2u);
+    EXPECT_EQ(store.counters().tiers[1].path, file().string());
+    EXPECT_EQ(store.counters().misses, 1u);
+    EXPECT_TRUE(fixture_.warnings.empty());
+  }
+  EXPECT_FALSE(fs::exists(root));
+
+  // Of a stranger, unsigned, or damaged: misses that are counted, and one warning.
+  const auto refused = [&](const std::vector<PublicKey>& signers) {
+    fixture_.warnings.clear();
+    const auto store = open(signers);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(store.find(digest_of("k=1"), "k=1").entry);
+    EXPECT_EQ(store.counters().misses, 3u);
+    EXPECT_EQ(store.counters().tiers[1].refused, 3u);
+    EXPECT_TRUE(store.records("toolchain").empty());
+    return fixture_.warnings.size() == 1 ? fixture_.warnings.front() : std::string("no warning");
+  };
+  EXPECT_NE(refused({key_of(2).public_key()}).find(key_of(1).public_key().text()),
+            std::string::npos);
+  EXPECT_NE(refused({}).find("KILN_CACHE_SIGNERS"), std::string::npos);
+  pack({"k=1"}, nullptr);
+  EXPECT_NE(refused({key_of(1).public_key()}).find("unsigned"), std::string::npos);
+  auto bytes = pack({"k=1"});
+  bytes[100] ^= 1;
+  write_file(file(), bytes);
+  EXPECT_NE(refused({key_of(1).public_key()}).find("changed after"), std::string::npos);
+
+  // An entry alone that is damaged is that and no more.
+  fixture_.warnings.clear();
+  bytes = pack({"k=1", "k=2"});
+  bytes.back() ^= 1;
+  write_file(file(), bytes);
+  const auto store = open({key_of(1).public_key()});
+  const bool first = store.find(digest_of("k=1"), "k=1").entry.has_value();
+  const bool second = store.find(digest_of("k=2"), "k=2").entry.has_value();
+  EXPECT_NE(first, second);
+  EXPECT_EQ(store.counters().tiers[1].damaged, 1u);
+}
+
 TEST_F(Bundles, SecretKeysAreForTheirOwnersEyesAndAreNeverOverwritten) {
   const auto path = fixture_.directory / "kiln.key";
   const mode_t before = ::umask(0);

@@ -175,7 +175,7 @@ TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
 TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
   const SystemCalls calls = faulty_calls();
   const TemporaryDirectory directory;
-  Store store = *StoreWithCalls::open({.directory = directory.path()}, calls);
+  Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
   faults = {};
   ASSERT_TRUE(publish(store, kKey).ok());
   for_every_fault({}, [&] {

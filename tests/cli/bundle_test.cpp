@@ -151,6 +151,29 @@ TEST_F(BundleVerbs, ADamagedCacheIsNotPacked) {
   EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
+TEST_F(BundleVerbs, ABundleServesAsItIsWhereItsSignerIsAccepted) {
+  KILN_REQUIRES_NVRTC();
+  ASSERT_EQ(report_of(prewarm({"--json"}))["compiled"], 3);
+  ASSERT_EQ(pack().exit_code, 0);
+  auto key = read_file(public_key());
+  key.pop_back();
+  const auto warm = [&](const std::string& directory) {
+    return kiln(prewarm_arguments(directory_ / directory, {"--json", "--cache-readonly", file()}));
+  };
+  environment_["KILN_CACHE_SIGNERS"] = key;
+  const auto served = report_of(warm("empty"));
+  EXPECT_EQ(served["hits"], 3);
+  EXPECT_EQ(served["compiled"], 0);
+  EXPECT_NE(kiln({"doctor", "--cache-readonly", file()}).out.find("5 entries, signed by " + key),
+            std::string::npos);
+  environment_.erase("KILN_CACHE_SIGNERS");
+  const auto refused = warm("other");
+  EXPECT_EQ(report_of(refused)["compiled"], 3);
+  EXPECT_NE(refused.err.find(key), std::string::npos) << refused.err;
+  environment_["KILN_CACHE_SIGNERS"] = key + ",me";
+  EXPECT_EQ(warm("third").exit_code, 2);
+}
+
 TEST_F(BundleVerbs, WithoutLibsodiumTheMachineLacksIt) {
   ASSERT_EQ(pack().exit_code, 0);
   // No library, and yet the first of that name.

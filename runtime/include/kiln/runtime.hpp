@@ -20,6 +20,7 @@
 
 #include "kiln/artifact.hpp"
 #include "kiln/cache/api.hpp"
+#include "kiln/cache/store.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
 #include "kiln/explain.hpp"
@@ -55,7 +56,8 @@ struct Lookup {
 struct RuntimeCounters {
   std::uint64_t compiles = 0;  ///< that succeeded
   std::uint64_t failed_compiles = 0;
-  std::uint64_t disk_hits = 0;
+  std::uint64_t disk_hits = 0;        ///< in the writable cache directory
+  std::uint64_t lower_tier_hits = 0;  ///< in the read-only ones; cache_counters() tells them apart
   std::uint64_t disk_misses = 0;
   std::uint64_t damaged_entries = 0;
   std::uint64_t failed_stores = 0;
@@ -126,6 +128,8 @@ class KILN_API Runtime {
   Result<TensorMapArray> tensor_map_array(std::size_t count);
 
   RuntimeCounters counters() const noexcept;
+  /// Of the store: each tier, and what could not be stored; all zero without a cache.
+  cache::StoreCounters cache_counters() const;
   const RuntimeOptions& options() const noexcept;
 
  private:
