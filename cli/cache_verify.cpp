@@ -8,12 +8,22 @@
 namespace kiln::cli {
 namespace {
 
-Outcome run(const Given& given, Output& output) {
-  auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
-  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
-  const auto& store = std::get<cache::Store>(opened);
+struct Arguments {
+  Given given{};
+  bool repair = false;
+  bool quarantine = false;
+};
 
-  const auto checked = store.verify();
+Outcome run(const Arguments& arguments, Output& output) {
+  if (arguments.quarantine && !arguments.repair)
+    return usage_failure("--quarantine says how to repair; give --repair as well");
+  auto opened =
+      open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
+  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+  auto& store = std::get<cache::Store>(opened);
+
+  const auto how = arguments.quarantine ? cache::Repair::quarantine : cache::Repair::remove;
+  const auto checked = arguments.repair ? store.repair(how) : store.verify();
   if (!checked) return unreadable_cache(checked.error());
   auto damaged = Json::array();
   std::size_t entries = 0;
@@ -36,13 +46,18 @@ Outcome run(const Given& given, Output& output) {
   output.line(std::to_string(entries) + " entries, " + bytes_text(total_bytes) + ", and " +
               std::to_string(records) + " records in " + store.directory().string() + ": " +
               (count == 0 ? "all good"
-                          : std::to_string(count) + " damaged, made again by the next prewarm"));
+                          : std::to_string(count) + " damaged, " +
+                                (arguments.quarantine ? "put aside in v1/q, "
+                                 : arguments.repair   ? "removed, "
+                                                      : "") +
+                                "made again by the next prewarm"));
   output.object({{"cache_dir", store.directory().string()},
                  {"checked", entries},
                  {"records", records},
                  {"total_bytes", total_bytes},
+                 {"repaired", arguments.repair ? count : 0},
                  {"damaged", std::move(damaged)}});
-  return count == 0 ? ExitCode::done : ExitCode::failed;
+  return count == 0 || arguments.repair ? ExitCode::done : ExitCode::failed;
 }
 
 }  // namespace
@@ -53,10 +68,15 @@ Verb add_cache_verify(CLI::App& cache) {
       "Examples:\n"
       "  kiln cache verify\n"
       "  kiln cache verify --cache-dir /var/cache/kiln --json\n"
-      "Exit codes: 0 all is good; 1 something is damaged; 2 usage; 3 the cache cannot be read.");
-  const auto given = std::make_shared<Given>();
-  add_cache_directory(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+      "  kiln cache verify --repair --quarantine\n"
+      "Exit codes: 0 all is good, or was repaired; 1 something is damaged; 2 usage; 3 the cache\n"
+      "cannot be read, or not be repaired.");
+  const auto arguments = std::make_shared<Arguments>();
+  add_flag(verb, "--repair", arguments->repair, "Remove what is damaged");
+  add_flag(verb, "--quarantine", arguments->quarantine,
+           "With --repair: keep what is damaged in v1/q of the cache");
+  add_cache_directory(verb, arguments->given);
+  return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }
 
 }  // namespace kiln::cli
