@@ -1,5 +1,7 @@
 #include "bench/growth_rows.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -58,22 +60,32 @@ struct Grown {
   }
 };
 
+/// Of this thread: what others do on the machine is not in it.
+double processor_milliseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
 void trim_rows(bench::Report& report, Grown& large) {
   for (std::size_t i = 0; i < 200; ++i) large.publish();
   const auto bytes = must(large.store.measure()).entries.bytes;
   Store limited = must(Store::open(
       {.directory = large.directory / "cache",
        .limits = {.max_bytes = bytes, .min_free_bytes = 0, .grace = std::chrono::seconds(0)}}));
-  std::vector<double> milliseconds;
-  for (int i = 0; i < 400; ++i)
-    milliseconds.push_back(
-        bench::time_of(
-            [&] { must(limited.publish(key_of(large.number++), "{}", bytes_of(large.payload))); }) /
-        1000);
+  std::vector<double> wall, processor;
+  for (int i = 0; i < 400; ++i) {
+    const double before = processor_milliseconds();
+    wall.push_back(bench::time_of([&] {
+                     must(limited.publish(key_of(large.number++), "{}", bytes_of(large.payload)));
+                   }) /
+                   1000);
+    processor.push_back(processor_milliseconds() - before);
+  }
   if (limited.counters().trimmed.entries == 0) fail("nothing was trimmed");
-  report.add("publish at the limit, " + std::to_string(kLarge) + " entries", "ms", milliseconds);
-  report.add("the longest of those 400", "ms",
-             {*std::max_element(milliseconds.begin(), milliseconds.end())});
+  report.add("publish at the limit, " + std::to_string(kLarge) + " entries", "ms", wall);
+  report.add("the longest of those 400", "ms", {*std::max_element(wall.begin(), wall.end())},
+             {"in processor time", {*std::max_element(processor.begin(), processor.end())}});
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // kiln cache ls, show and verify over a cache that kiln prewarm has filled.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "cli_fixture.hpp"
+#include "kiln/cache/store.hpp"
 
 namespace kiln::test {
 namespace {
@@ -199,6 +203,40 @@ TEST_F(CacheVerbs, APrewarmTakesWhatAReadOnlyCacheHas) {
   EXPECT_EQ(report["hits"], 3);
   for (const auto& kernel : report["kernels"]) EXPECT_EQ(kernel["origin"], "lower tier");
   EXPECT_FALSE(std::filesystem::exists(other / "v1" / "e"));
+}
+
+TEST_F(CacheVerbs, VerifyRebuildsASampleAndNoticesOtherCode) {
+  const auto good = verb({"verify", "--rebuild-sample", "2", "--json"});
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_EQ(object_of(good)["rebuilt"]["same"], 2);
+
+  // A whole entry, right in every digest, whose code is not what its key compiles to; and one whose
+  // source is nowhere.
+  auto store = cache::Store::open({.directory = cache()});
+  ASSERT_TRUE(store);
+  const auto name = *cache::Digest::from_hex(key(0));
+  std::string key_text, facts;
+  std::vector<std::byte> code;
+  {
+    const auto entry = store->read(name);
+    ASSERT_TRUE(entry);
+    key_text = entry->key_text();
+    facts = entry->facts();
+    code.assign(entry->payload().begin(), entry->payload().end());
+  }
+  code[code.size() / 2] ^= std::byte{1};
+  ASSERT_TRUE(store->discard(name));
+  ASSERT_TRUE(store->publish(key_text, facts, code));
+  ASSERT_TRUE(store->publish("kernel 3 own\nsource 10 own.cu 012\n", "{}", code));
+  EXPECT_EQ(verb({"verify"}).exit_code, 0) << "only a rebuild can tell";
+  const auto bad = verb({"verify", "--rebuild-sample", "9", "--json"});
+  EXPECT_EQ(bad.exit_code, 1);
+  const auto rebuilt = object_of(bad)["rebuilt"];
+  EXPECT_EQ(rebuilt["same"], 2);
+  ASSERT_EQ(rebuilt["different"].size(), 1u);
+  EXPECT_EQ(rebuilt["different"][0]["key"], key(0));
+  ASSERT_EQ(rebuilt["skipped"].size(), 1u);
+  EXPECT_EQ(verb({"verify", "--rebuild-sample", "x"}).exit_code, 2);
 }
 
 }  // namespace

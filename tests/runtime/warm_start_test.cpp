@@ -202,6 +202,7 @@ TEST_F(TracedWarmStart, WritesNothingToAReadOnlyTierWhoeverUsesIt) {
   expect_only_reads(run_process(request), "lower_tier_hits");
   if (::geteuid() != 0 || run({KILN_WORKER_PATH}, kNobody).exit_code == 127) return;
   request.user = kNobody;
+  std::filesystem::remove(trace_);
   expect_only_reads(run_process(request), "lower_tier_hits");
 }
 
