@@ -127,7 +127,8 @@ TEST(StoreLimits, APublishBeyondTheLimitRemovesWhatWasUsedLongestAgo) {
   EXPECT_TRUE(f.warnings.empty());
 }
 
-TEST(StoreLimits, AManyEntriesAreTrimmedShardByShardDownToTheLimit) {
+TEST(StoreLimits, ManyEntriesAreTrimmedShardByShardDownToTheLimit) {
+  test::use_memory_for_temporary_files();
   Fixture f;
   constexpr int kCount = 2000;
   const std::string payload(1000, 'p');

@@ -165,6 +165,7 @@ void for_every_fault(const Faults& kind, Work&& work, int step = 1) {
 }
 
 TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   for (const bool anonymous : {true, false}) {
     for (const bool damaged : {false, true}) {
@@ -195,6 +196,7 @@ TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
 }
 
 TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   const TemporaryDirectory directory;
   Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
@@ -212,6 +214,7 @@ TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
 // All else that a store does, each with every fault at every call: it does it, or says why not, or
 // does less; what is left is whole, and the same done again without a fault does it.
 TEST(StoreFaults, MaintenanceEndsWellOrSaysWhyNot) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   struct {
     const char* name;
@@ -265,6 +268,7 @@ TEST(StoreFaults, MaintenanceEndsWellOrSaysWhyNot) {
 }
 
 TEST(StoreFaults, AUseThatCannotBeNotedIsAHitAllTheSame) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   const TemporaryDirectory directory;
   Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
@@ -295,6 +299,7 @@ TEST(StoreFaults, AnEntryOfAnotherThatDoesNotShowYetIsNoFailure) {
 }
 
 TEST(StoreFaults, ALockIsHadOrUnavailable) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   for_every_fault({}, [&] {
     const TemporaryDirectory directory;

@@ -99,7 +99,7 @@ void check_state(const fs::path& root, bool may_be_there) {
 }
 
 TEST(CrashStates, EveryPartOfAPublishReadsAsTheEntryOrNone) {
-  use_memory_for_temporary_files();
+  test::use_memory_for_temporary_files();
   const test::TemporaryDirectory made;
   const auto calls = record_calls(made / "cache", /*anonymous_files=*/true);
   // What the model below rests on: four directories, then the data, the name and the total.
@@ -146,7 +146,7 @@ TEST(CrashStates, EveryPartOfAPublishReadsAsTheEntryOrNone) {
 
 // Where files cannot be nameless, the temporary may be there too, in any state.
 TEST(CrashStates, ATemporaryThatACrashLeavesIsSweptInTime) {
-  use_memory_for_temporary_files();
+  test::use_memory_for_temporary_files();
   const test::TemporaryDirectory made;
   const auto calls = record_calls(made / "cache", /*anonymous_files=*/false);
   ASSERT_EQ(calls, (std::vector<std::string>{"mkdir", "mkdir", "mkdir", "mkdir", "write", "name",

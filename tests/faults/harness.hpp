@@ -20,12 +20,6 @@ inline int times(int in_ci, int in_full) {
   return std::getenv("KILN_FULL") != nullptr ? in_full : in_ci;
 }
 
-/// Where many small files cost little: what is tried is the store, not the disk.
-inline void use_memory_for_temporary_files() {
-  if (std::getenv("TMPDIR") == nullptr && fs::is_directory("/dev/shm"))
-    ::setenv("TMPDIR", "/dev/shm", 0);
-}
-
 inline std::string key_of(unsigned index) {
   return "key " + std::to_string(index);
 }

@@ -67,7 +67,7 @@ void expect_whole(const fs::path& root, const SystemCalls& calls, bool anonymous
 }
 
 TEST(Kill, AtAnyInstant) {
-  use_memory_for_temporary_files();
+  test::use_memory_for_temporary_files();
   const test::TemporaryDirectory directory;
   const fs::path root = directory / "cache";
   std::chrono::nanoseconds slowest{0};
@@ -133,7 +133,7 @@ TEST(Kill, AtEverySystemCall) {
 #ifdef KILN_SANITIZE
   GTEST_SKIP() << "a sanitizer's own system calls are many times those of the store";
 #endif
-  use_memory_for_temporary_files();
+  test::use_memory_for_temporary_files();
   if (!killed_at(0, [] {})) GTEST_SKIP() << "no process may be traced here";
   const Operation operations[] = {
       {"put of the first entry", [](Store& store) { static_cast<void>(publish(store, 0).ok()); }},

@@ -40,7 +40,7 @@ int work(const fs::path& root, unsigned seed, int operations, unsigned keys, std
 }
 
 TEST(MixedLoad, NoWrongByteNoErrorNoLeftoverAndTotalsThatAddUp) {
-  use_memory_for_temporary_files();
+  test::use_memory_for_temporary_files();
   const int processes = times(24, 64);
   const int operations = times(250, 10'000);
   const auto keys = static_cast<unsigned>(times(300, 2000));
