@@ -34,15 +34,6 @@ constexpr std::size_t kHeaderDigestAt = 64;
 constexpr std::size_t kDigestBytes = 16;
 static_assert(kHeaderDigestAt + kDigestBytes == kHeaderBytes);
 
-void put_digest(std::byte* to, const Digest& digest) noexcept {
-  put(to, digest.low);
-  put(to + 8, digest.high);
-}
-
-Digest get_digest(const std::byte* from) noexcept {
-  return {.high = get<std::uint64_t>(from + 8), .low = get<std::uint64_t>(from)};
-}
-
 std::string number(std::uint64_t value) {
   return std::to_string(value);
 }
