@@ -92,6 +92,9 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
     if (limits.max_bytes != 0 && last.page.sum().bytes > limits.max_bytes)
       trim_a_little(last.page, limits.max_bytes, limits.max_bytes / 10 * 9);
   }
+  // Another has published it, and its file does not show yet, as on network file systems that
+  // remember for a while what was not there.
+  if (last.again && last.error == EEXIST) last.error = 0;
   if (last.error == 0) return {};
   count_failure(last.error);
   auto failure = failed_to_store(place, last.error);

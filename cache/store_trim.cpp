@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // So few are ordered as one: no more than a shard of a large store holds, or a few of them.
 constexpr std::uint64_t kFew = 512;
 // After this time no further shard is begun; looking through one takes about as long again.
-constexpr std::chrono::milliseconds kLongest{2};
+constexpr std::chrono::milliseconds kLongest{1};
 constexpr std::chrono::seconds kLongestRest{10};
 constexpr std::chrono::seconds kTrimPatience{2};
 

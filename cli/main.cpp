@@ -153,7 +153,7 @@ int run_command(int count, char** arguments) {
   kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
   kiln.require_subcommand(1);
-  auto* cache = kiln.add_subcommand("cache", "Look at a cache");
+  auto* cache = kiln.add_subcommand("cache", "Look at a cache, and keep it in order");
   cache->require_subcommand(1);
   auto* bundle = kiln.add_subcommand("bundle", "Give entries of a cache to others, signed");
   bundle->require_subcommand(1);
@@ -169,6 +169,10 @@ int run_command(int count, char** arguments) {
                                    add_cache_show(*cache),
                                    add_cache_extract(*cache),
                                    add_cache_verify(*cache),
+                                   add_cache_stat(*cache),
+                                   add_cache_trim(*cache),
+                                   add_cache_clear(*cache),
+                                   add_cache_gc(*cache),
                                    add_cache_diff(*cache),
                                    add_bundle_pack(*bundle),
                                    add_bundle_unpack(*bundle),

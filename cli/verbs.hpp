@@ -38,5 +38,9 @@ Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);
 Verb add_cache_diff(CLI::App& cache);
+Verb add_cache_stat(CLI::App& cache);
+Verb add_cache_trim(CLI::App& cache);
+Verb add_cache_clear(CLI::App& cache);
+Verb add_cache_gc(CLI::App& cache);
 
 }  // namespace kiln::cli
