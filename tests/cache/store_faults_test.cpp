@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "cache/layout.hpp"
 #include "cache/store_with_calls.hpp"
 #include "cache/system_calls.hpp"
 #include "kiln/cache/digest.hpp"
@@ -314,6 +316,33 @@ TEST(StoreFaults, ALockIsHadOrUnavailable) {
     EXPECT_EQ(store.try_lock(digest_of(kKey)).outcome, LockOutcome::held);
     return reached;
   });
+}
+
+// What a publish costs must not grow with what is there; instructions are counted by the benchmark.
+TEST(StoreFaults, APublishMakesAsManyCallsHoweverMuchIsThere) {
+  test::use_memory_for_temporary_files();
+  const SystemCalls calls = faulty_calls();
+  const TemporaryDirectory directory;
+  Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
+  // Three keys of one shard, so that its directory is there and swept.
+  std::vector<std::string> keys;
+  for (int i = 0; keys.size() < 3; ++i) {
+    const std::string key = "key " + std::to_string(i);
+    if (keys.empty() || shard_of(digest_of(key)) == shard_of(digest_of(keys[0])))
+      keys.push_back(key);
+  }
+  faults = {};
+  const auto calls_of = [&](const std::string& key) {
+    faults.calls = 0;
+    EXPECT_TRUE(publish(store, key).ok());
+    return faults.calls;
+  };
+  calls_of(keys[0]);
+  const int few = calls_of(keys[1]);
+  for (int i = 0; i < 3000; ++i)
+    ASSERT_TRUE(store.publish("fill " + std::to_string(i), {}, {}).ok());
+  EXPECT_EQ(calls_of(keys[2]), few);
+  EXPECT_LT(few, 40);
 }
 
 Store* intruder = nullptr;

@@ -239,5 +239,25 @@ TEST_F(CacheVerbs, VerifyRebuildsASampleAndNoticesOtherCode) {
   EXPECT_EQ(verb({"verify", "--rebuild-sample", "x"}).exit_code, 2);
 }
 
+TEST_F(CacheVerbs, TheDoctorLooksAtReadOnlyCaches) {
+  const auto check = [&] {
+    const auto checks =
+        object_of(kiln({"doctor", "--json", "--cache-readonly", cache().string(),
+                        "--cache-readonly", (directory_ / "absent").string()}))["checks"];
+    for (const auto& each : checks)
+      if (each["name"] == "read-only caches") return each;
+    return nlohmann::json();
+  };
+  const auto good = check();
+  EXPECT_EQ(good["state"], "note") << good;
+  EXPECT_EQ(good["origin"], "--cache-readonly");
+  EXPECT_NE(good.dump().find("3 entries"), std::string::npos) << good;
+  EXPECT_NE(good.dump().find("does not exist"), std::string::npos) << good;
+  std::filesystem::permissions(cache(), std::filesystem::perms(0777));
+  const auto bad = check();
+  EXPECT_EQ(bad["state"], "problem") << bad;
+  EXPECT_NE(bad.dump().find("chmod go-w"), std::string::npos) << bad;
+}
+
 }  // namespace
 }  // namespace kiln::test
