@@ -117,7 +117,13 @@ const std::vector<BundleEntry>& Bundle::entries() const noexcept {
   return state_->entries;
 }
 
-Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& accepted) {
+Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& accepted,
+                            bool* untrusted) {
+  const auto not_trusted = [&](const std::string& why) {
+    if (untrusted != nullptr) *untrusted = true;
+    return refused(file, why);
+  };
+  if (untrusted != nullptr) *untrusted = false;
   KILN_TRY(const Sodium* const library, sodium());
   // Without O_NONBLOCK a pipe in its place would keep us waiting.
   Opened opened = open_at(kRealCalls, AT_FDCWD, file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -136,7 +142,7 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   BundleHead head;
   if (auto why = decode_head(std::span(start).first(there), file_bytes, head); !why.empty())
     return refused(file, why);
-  if (auto why = refusal_of(head.signer, accepted); !why.empty()) return refused(file, why);
+  if (auto why = refusal_of(head.signer, accepted); !why.empty()) return not_trusted(why);
 
   // The file is as long as its head says, so this is no more than what is there.
   const std::size_t message_size = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
@@ -148,7 +154,7 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   const auto message = std::span(bytes).first(message_size);
   const auto seal = std::span(bytes).subspan(message_size);
   if (auto why = seal_damage(*library, head.signer, message, seal); !why.empty())
-    return refused(file, why);
+    return not_trusted(why);
 
   auto state = std::make_unique<State>();
   if (auto why = decode_index(head, message.subspan(kBundleHeadBytes), state->entries);

@@ -20,16 +20,15 @@ constexpr std::string_view kCure =
 
 class BundleTier final : public Tier {
  public:
-  BundleTier(std::string path, Result<Bundle> bundle)
-      : path_(std::move(path)), bundle_(std::move(bundle)) {}
+  BundleTier(const std::filesystem::path& path, std::vector<PublicKey> signers)
+      : path_(path.string()),
+        bundle_(Bundle::open(path, {.keys = std::move(signers)}, &untrusted_)) {}
 
   const std::string& where() const noexcept override { return path_; }
 
   TierAnswer find(const Digest& name, std::optional<std::string_view> key_text) const override {
-    // What cannot be proven is not trusted; without libsodium nothing was looked at.
     if (!bundle_)
-      return {.trouble = bundle_.error().message() + std::string(kCure),
-              .refused = bundle_.error().code() != ErrorCode::unsupported};
+      return {.trouble = bundle_.error().message() + std::string(kCure), .refused = untrusted_};
     auto found = bundle_->find(name, key_text);
     if (!found) return {.trouble = found.error().message() + std::string(kCure)};
     return {.entry = std::move(found->entry), .damage = std::move(found->damage)};
@@ -46,6 +45,7 @@ class BundleTier final : public Tier {
 
  private:
   const std::string path_;
+  bool untrusted_ = false;  // written while bundle_ is made, hence before it
   const Result<Bundle> bundle_;
 };
 
@@ -53,8 +53,7 @@ class BundleTier final : public Tier {
 
 std::unique_ptr<Tier> open_bundle_tier(const std::filesystem::path& path,
                                        std::vector<PublicKey> signers) {
-  return std::make_unique<BundleTier>(path.string(),
-                                      Bundle::open(path, {.keys = std::move(signers)}));
+  return std::make_unique<BundleTier>(path, std::move(signers));
 }
 
 }  // namespace kiln::cache

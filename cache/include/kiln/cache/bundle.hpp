@@ -47,8 +47,10 @@ class KILN_API Bundle {
   /// Reads the index and checks its signature; entries are read and checked one by one, by find().
   /// Errors  io_failed, with the path and the reason: the file cannot be read, is no whole bundle,
   ///         or nobody of `accepted` signed it (the message names the key that did);
-  ///         unsupported without libsodium.
-  static Result<Bundle> open(const std::filesystem::path& file, const Signers& accepted);
+  ///         unsupported without libsodium. `untrusted`, if not null, says whether it is the
+  ///         signature that an error speaks of.
+  static Result<Bundle> open(const std::filesystem::path& file, const Signers& accepted,
+                             bool* untrusted = nullptr);
   Bundle(Bundle&&) noexcept;
   Bundle& operator=(Bundle&&) noexcept;
   ~Bundle();
