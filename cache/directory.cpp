@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,27 +25,14 @@
 namespace kiln::cache {
 namespace {
 
-constexpr mode_t kDirectoryMode = 0777;  // less the umask
+constexpr mode_t kDirectoryMode = 0755;         // less the umask: nobody else ever writes
+constexpr mode_t kSharedDirectoryMode = 02775;  // what is made in it belongs to the group, too
 constexpr time_t kTemporaryAgeSeconds = 3600;
 
 struct CloseDirectory {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }
 };
 using DirectoryStream = std::unique_ptr<DIR, CloseDirectory>;
-
-struct OpenedStream {
-  DirectoryStream stream{};
-  int error = 0;
-};
-
-OpenedStream open_stream(const SystemCalls& calls, int base, const std::string& relative) {
-  Opened opened = open_beneath(calls, base, relative.c_str(), O_RDONLY | O_DIRECTORY);
-  if (!opened.fd) return {.error = opened.error};
-  DirectoryStream stream(::fdopendir(opened.fd.get()));
-  if (!stream) return {.error = errno};
-  opened.fd.release();
-  return {.stream = std::move(stream)};
-}
 
 /// Up to the last slash that separates two components; empty when there is none.
 std::string parent_of(std::string path) {
@@ -53,24 +41,18 @@ std::string parent_of(std::string path) {
   return slash == std::string::npos ? std::string{} : path.substr(0, slash);
 }
 
-int make_one(const SystemCalls& calls, int base, const std::string& path, Durability durability) {
+int make_one(const SystemCalls& calls, int base, const std::string& path, Durability durability,
+             std::optional<gid_t> group) {
   if (calls.mkdirat(base, path.c_str(), kDirectoryMode) != 0) return errno == EEXIST ? 0 : errno;
+  // One that cannot be shared is still of use to its maker.
+  if (group &&
+      ::fchownat(base, path.c_str(), static_cast<uid_t>(-1), *group, AT_SYMLINK_NOFOLLOW) == 0)
+    static_cast<void>(::fchmodat(base, path.c_str(), kSharedDirectoryMode, 0));
   if (durability == Durability::relaxed) return 0;
   const std::string parent = parent_of(path);
   const char* const above = !parent.empty() ? parent.c_str() : path.front() == '/' ? "/" : ".";
   const Opened opened = open_at(calls, base, above, O_RDONLY | O_DIRECTORY);
   return opened.fd ? sync_directory(calls, opened.fd.get(), durability) : opened.error;
-}
-
-int make_with_parents(const SystemCalls& calls, int base, const std::string& path,
-                      Durability durability) {
-  const int error = make_one(calls, base, path, durability);
-  if (error != ENOENT) return error;
-  const std::string parent = parent_of(path);
-  if (parent.empty()) return error;
-  if (const int above = make_with_parents(calls, base, parent, durability); above != 0)
-    return above;
-  return make_one(calls, base, path, durability);
 }
 
 std::uint64_t random_bits() {
@@ -93,25 +75,17 @@ std::string dot_name(std::string_view purpose) {
   return name;
 }
 
-Opened open_root(const SystemCalls& calls, const std::string& root) {
-  return open_at(calls, AT_FDCWD, root.c_str(), O_PATH | O_DIRECTORY);
-}
-
-Opened open_for_writing(const SystemCalls& calls, const std::string& root,
-                        const std::string& relative, Durability durability) {
-  Opened base = open_at(calls, AT_FDCWD, root.c_str(), O_RDONLY | O_DIRECTORY);
-  if (base.error == ENOENT) {
-    const int error = make_with_parents(calls, AT_FDCWD, root, durability);
-    if (error != 0) return {.error = error};
-    base = open_at(calls, AT_FDCWD, root.c_str(), O_RDONLY | O_DIRECTORY);
-  }
-  if (!base.fd || relative.empty()) return base;
-
-  Opened opened = open_beneath(calls, base.fd.get(), relative.c_str(), O_RDONLY | O_DIRECTORY);
-  if (opened.error != ENOENT) return opened;
-  const int error = make_with_parents(calls, base.fd.get(), relative, durability);
-  if (error != 0) return {.error = error};
-  return open_beneath(calls, base.fd.get(), relative.c_str(), O_RDONLY | O_DIRECTORY);
+int make_with_parents(const SystemCalls& calls, int base, const std::string& path,
+                      Durability durability, std::optional<gid_t> group) {
+  const int error = make_one(calls, base, path, durability, group);
+  if (error != ENOENT) return error;
+  const std::string parent = parent_of(path);
+  if (parent.empty()) return error;
+  // What lies above a root is not the store's, and not the group's.
+  const auto above_group = base == AT_FDCWD ? std::nullopt : group;
+  if (const int above = make_with_parents(calls, base, parent, durability, above_group); above != 0)
+    return above;
+  return make_one(calls, base, path, durability, group);
 }
 
 int sync_directory(const SystemCalls& calls, int directory, Durability durability) {
@@ -120,48 +94,60 @@ int sync_directory(const SystemCalls& calls, int directory, Durability durabilit
   return errno == EINVAL || errno == EOPNOTSUPP ? 0 : errno;
 }
 
-Listing names_in(const SystemCalls& calls, int base, const std::string& relative) {
-  const OpenedStream opened = open_stream(calls, base, relative);
-  if (!opened.stream) return {.error = has_vanished(opened.error) ? 0 : opened.error};
-  Listing listing;
+Listing names_in(const SystemCalls& calls, int base, const std::string& relative, DotNames dots) {
+  Opened opened = open_beneath(calls, base, relative.c_str(), O_RDONLY | O_DIRECTORY);
+  if (!opened.fd) return {.error = has_vanished(opened.error) ? 0 : opened.error};
+  Fd again(::fcntl(opened.fd.get(), F_DUPFD_CLOEXEC, 0));
+  const DirectoryStream stream(again ? ::fdopendir(again.get()) : nullptr);
+  if (!stream) return {.error = errno};
+  again.release();
+  Listing listing{.directory = std::move(opened.fd)};
   for (;;) {
     errno = 0;  // readdir() tells the end from a failure by it alone
-    const dirent* const found = ::readdir(opened.stream.get());
+    const dirent* const found = ::readdir(stream.get());
     if (found == nullptr) break;
-    if (found->d_name[0] != '.') listing.names.emplace_back(found->d_name);
+    const std::string_view name = found->d_name;
+    const bool dotted = name.front() == '.';
+    if (dotted == (dots == DotNames::only) && name != "." && name != "..")
+      listing.names.emplace_back(name);
   }
   if (errno != 0 && !has_vanished(errno)) return {.error = errno};
   std::sort(listing.names.begin(), listing.names.end());
   return listing;
 }
 
-int remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
-                        const FileIdentity& examined) {
+Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
+                            const FileIdentity& examined) {
   struct stat now {};
-  if (::fstatat(directory, leaf.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0)
-    return errno == ENOENT ? 0 : errno;
-  if (identity_of(now) != examined) return 0;
+  if (calls.fstatat(directory, leaf.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0)
+    return {.error = errno == ENOENT ? 0 : errno};
+  if (identity_of(now) != examined) return {};
 
   const bool is_directory = S_ISDIR(now.st_mode);
-  if (calls.unlinkat(directory, leaf.c_str(), is_directory ? AT_REMOVEDIR : 0) == 0) return 0;
+  if (calls.unlinkat(directory, leaf.c_str(), is_directory ? AT_REMOVEDIR : 0) == 0)
+    return {.removed = true};
   const int error = errno;
-  if (error == ENOENT) return 0;
-  if (!is_directory || (error != ENOTEMPTY && error != EEXIST)) return error;
-  if (::renameat(directory, leaf.c_str(), directory, dot_name("aside").c_str()) == 0) return 0;
-  return errno == ENOENT ? 0 : errno;
+  if (error == ENOENT) return {};
+  if (!is_directory || (error != ENOTEMPTY && error != EEXIST)) return {.error = error};
+  if (::renameat(directory, leaf.c_str(), directory, dot_name("aside").c_str()) == 0)
+    return {.removed = true};
+  return {.error = errno == ENOENT ? 0 : errno};
 }
 
-void sweep_temporaries(const SystemCalls& calls, int directory) {
-  const DirectoryStream stream = open_stream(calls, directory, ".").stream;
+std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative) {
+  const Listing listing = names_in(calls, base, relative, DotNames::only);
   timespec now{};
-  if (!stream || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
-  while (const dirent* const found = ::readdir(stream.get())) {
-    if (!std::string_view(found->d_name).starts_with(".tmp-")) continue;
+  if (!listing.directory || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return 0;
+  std::size_t removed = 0;
+  for (const auto& name : listing.names) {
+    if (!name.starts_with(".tmp-")) continue;
     struct stat status {};
-    if (::fstatat(directory, found->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (calls.fstatat(listing.directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
     if (now.tv_sec - status.st_mtim.tv_sec > kTemporaryAgeSeconds)
-      calls.unlinkat(directory, found->d_name, 0);
+      removed += calls.unlinkat(listing.directory.get(), name.c_str(), 0) == 0;
   }
+  return removed;
 }
 
 }  // namespace kiln::cache

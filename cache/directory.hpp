@@ -2,6 +2,10 @@
 // Failures are errno values; 0 is success. Dot names are never entries.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,31 +21,36 @@ enum class Durability : unsigned char { relaxed, durable };
 /// ".<purpose>-<16 random hex digits>"
 std::string dot_name(std::string_view purpose);
 
-/// Opens the root to read below it; a link that the user chose is followed.
-Opened open_root(const SystemCalls& calls, const std::string& root);
-
-/// Opens `relative` below `root` to write into it (`relative` may be empty: the root itself), and
-/// makes what is missing. ENOENT when somebody deletes the tree at the same time: try again.
-Opened open_for_writing(const SystemCalls& calls, const std::string& root,
-                        const std::string& relative, Durability durability);
+/// Makes `path` below `base` and what is missing above it; what is there already is left as it is.
+/// Where a group shares the store, what is made below the root belongs to it.
+int make_with_parents(const SystemCalls& calls, int base, const std::string& path,
+                      Durability durability, std::optional<gid_t> group);
 
 int sync_directory(const SystemCalls& calls, int directory, Durability durability);
 
 struct Listing {
-  std::vector<std::string> names{};  ///< sorted, without dot names
+  Fd directory{};                    ///< empty where it is not there
+  std::vector<std::string> names{};  ///< sorted
   int error = 0;                     ///< why there are none
 };
+enum class DotNames : unsigned char { none, only };
 
 /// The names in `relative` below the directory `base`. None, and no error, where it is not there.
-Listing names_in(const SystemCalls& calls, int base, const std::string& relative);
+Listing names_in(const SystemCalls& calls, int base, const std::string& relative,
+                 DotNames dots = DotNames::none);
+
+struct Removal {
+  int error = 0;
+  bool removed = false;
+};
 
 /// Removes `leaf` if it is still the file that was examined; another one is left alone, which is
 /// no error. A directory with something in it is moved aside under a dot name: whose it is, we do
 /// not know.
-int remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
-                        const FileIdentity& examined);
+Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
+                            const FileIdentity& examined);
 
-/// Removes temporary files that are older than an hour: their writers were killed.
-void sweep_temporaries(const SystemCalls& calls, int directory);
+/// Removes temporary files that are older than an hour, whose writers were killed; how many.
+std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative);
 
 }  // namespace kiln::cache

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "cache/entry_format.hpp"
+#include "cache/trust.hpp"
 
 namespace kiln::cache {
 namespace {
@@ -23,6 +26,7 @@ namespace {
 // A file up to this size is read at once, on trust that it is an entry; a larger one has to show
 // a sound header before memory is set aside for it.
 constexpr std::uint64_t kReadAtOnceBytes = std::uint64_t{1} << 20;
+constexpr time_t kStampSeconds = 3600;
 
 std::string_view kind_of(mode_t mode) noexcept {
   if (S_ISDIR(mode)) return "is a directory";
@@ -40,27 +44,40 @@ bool is_passing(int error) noexcept {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
 }
 
-Examined explain_failed_open(int directory, const std::string& path, int error) {
+Examined explain_failed_open(const SystemCalls& calls, int directory, const std::string& path,
+                             int error) {
   if (has_vanished(error) || error == ENOTDIR) return {};
   if (is_passing(error)) return {.error = error};
   struct stat status {};
-  if (::fstatat(directory, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+  if (calls.fstatat(directory, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
     return {.error = has_vanished(errno) || errno == ENOTDIR ? 0 : error};
   if (!S_ISREG(status.st_mode)) return damaged(status, std::string(kind_of(status.st_mode)));
   return damaged(status, "cannot be opened: " + describe_error(error));
 }
 
+/// Notes the use of an entry whose last noted one is more than an hour from now, on either side.
+void refresh_stamp(const Examination& how, int fd, const struct stat& status) {
+  if (how.stamps == nullptr || !how.stamps->load(std::memory_order_relaxed)) return;
+  timespec now{};
+  if (::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
+  const auto age = now.tv_sec - status.st_mtim.tv_sec;
+  if (age > -kStampSeconds && age < kStampSeconds) return;
+  // Another user's entry, or a directory that is mounted read-only: it is an aid and no more.
+  if (how.calls.futimens(fd, nullptr) != 0) how.stamps->store(false, std::memory_order_relaxed);
+}
+
 }  // namespace
 
-Examined examine(const SystemCalls& calls, int directory, const std::string& path,
-                 const Digest& name, std::optional<std::string_view> key_text,
-                 Durability durability) {
+Examined examine(const Examination& how, int directory, const std::string& path, const Digest& name,
+                 std::optional<std::string_view> key_text) {
+  const SystemCalls& calls = how.calls;
   const Opened opened = open_beneath(calls, directory, path.c_str(), O_RDONLY);
-  if (!opened.fd) return explain_failed_open(directory, path, opened.error);
+  if (!opened.fd) return explain_failed_open(calls, directory, path, opened.error);
   const int fd = opened.fd.get();
   struct stat status {};
-  if (::fstat(fd, &status) != 0) return {.error = errno};
+  if (calls.fstat(fd, &status) != 0) return {.error = errno};
   if (!S_ISREG(status.st_mode)) return damaged(status, std::string(kind_of(status.st_mode)));
+  if (auto why = distrust(status, how.trust); !why.empty()) return damaged(status, std::move(why));
 
   const auto file_size = static_cast<std::uint64_t>(status.st_size);
   std::array<std::byte, kHeaderBytes> start;
@@ -89,9 +106,11 @@ Examined examine(const SystemCalls& calls, int directory, const std::string& pat
 
   Found found = EntryDecoder::decode(std::move(bytes), file_size, name, key_text);
   if (!found.entry) return damaged(status, std::move(found.damage));
-  if (durability == Durability::durable) {
+  refresh_stamp(how, fd, status);
+  if (how.durability == Durability::durable) {
     if (calls.fsync(fd) != 0) return {.error = errno};
-    if (error = sync_directory(calls, directory, durability); error != 0) return {.error = error};
+    if (error = sync_directory(calls, directory, how.durability); error != 0)
+      return {.error = error};
   }
   return {.entry = std::move(found.entry), .identity = identity_of(status)};
 }

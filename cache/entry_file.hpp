@@ -1,6 +1,8 @@
-// One entry on disk: opened, read and checked. Reading never writes, creates, locks or waits.
+// One entry on disk: opened, read and checked. Reading never creates, locks or waits, and writes
+// nothing but the time of a use where it is asked to.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,10 +25,19 @@ struct Examined {
   int error = 0;
 };
 
-/// Examines `path` below `directory`; see EntryDecoder for `name` and `key_text`. With
-/// Durability::durable a good entry is on the disk itself when this returns.
-Examined examine(const SystemCalls& calls, int directory, const std::string& path,
-                 const Digest& name, std::optional<std::string_view> key_text,
-                 Durability durability = Durability::relaxed);
+/// How entries are looked at.
+struct Examination {
+  const SystemCalls& calls;
+  const Trust& trust;
+  /// With Durability::durable a good entry is on the disk itself afterwards.
+  Durability durability = Durability::relaxed;
+  /// Note the use of a good entry by the time of its file, at most once an hour. Cleared where that
+  /// is not allowed.
+  std::atomic<bool>* stamps = nullptr;
+};
+
+/// Examines `path` below `directory`; see EntryDecoder for `name` and `key_text`.
+Examined examine(const Examination& how, int directory, const std::string& path, const Digest& name,
+                 std::optional<std::string_view> key_text);
 
 }  // namespace kiln::cache

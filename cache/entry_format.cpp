@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "cache/little_endian.hpp"
+
 namespace kiln::cache {
 namespace {
 
@@ -31,29 +33,6 @@ constexpr std::size_t kPayloadDigestAt = 48;
 constexpr std::size_t kHeaderDigestAt = 64;
 constexpr std::size_t kDigestBytes = 16;
 static_assert(kHeaderDigestAt + kDigestBytes == kHeaderBytes);
-
-template <class Integer>
-void put(std::byte* to, Integer value) noexcept {
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    to[i] = static_cast<std::byte>(value >> (8 * i) & 0xFF);
-}
-
-template <class Integer>
-Integer get(const std::byte* from) noexcept {
-  Integer value = 0;
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    value |= static_cast<Integer>(static_cast<Integer>(from[i]) << (8 * i));
-  return value;
-}
-
-void put_digest(std::byte* to, const Digest& digest) noexcept {
-  put(to, digest.low);
-  put(to + 8, digest.high);
-}
-
-Digest get_digest(const std::byte* from) noexcept {
-  return {.high = get<std::uint64_t>(from + 8), .low = get<std::uint64_t>(from)};
-}
 
 std::string number(std::uint64_t value) {
   return std::to_string(value);

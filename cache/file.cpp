@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace kiln::cache {
 namespace {
@@ -29,6 +31,21 @@ bool exceeds_file_size_limit(std::size_t size) noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   return size > limit.rlim_cur;
+}
+
+/// One component after the other, none of which may be a link.
+Opened open_stepwise(const SystemCalls& calls, int directory, std::string_view path, int flags) {
+  Fd at;
+  for (;;) {
+    const auto slash = path.find('/');
+    const std::string name(path.substr(0, slash));
+    const int from = at ? at.get() : directory;
+    if (slash == std::string_view::npos) return open_at(calls, from, name.c_str(), flags);
+    Opened next = open_at(calls, from, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    if (!next.fd) return next;
+    at = std::move(next.fd);
+    path.remove_prefix(slash + 1);
+  }
 }
 
 }  // namespace
@@ -52,7 +69,7 @@ Opened open_beneath(const SystemCalls& calls, int directory, const char* path, i
     const int fd = calls.openat2(directory, path, guarded, kResolve);
     if (fd >= 0) return {.fd = Fd(fd)};
     // ENOSYS: kernels before 5.6. EPERM: sandboxes that know no openat2.
-    if (errno == ENOSYS || errno == EPERM) return open_at(calls, directory, path, guarded);
+    if (errno == ENOSYS || errno == EPERM) return open_stepwise(calls, directory, path, guarded);
     if (errno == EINTR) continue;
     if (errno != EAGAIN || ++attempt == kOpenAttempts) return {.error = errno};
   }

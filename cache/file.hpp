@@ -47,7 +47,7 @@ Opened open_at(const SystemCalls& calls, int directory, const char* path, int fl
                mode_t mode = 0);
 
 /// Opens `path` below `directory` for `flags`, following no link on the way and never waiting for
-/// a pipe or a device. Where the kernel has no openat2 only the last component is so guarded.
+/// a pipe or a device. `path` is relative, without "..".
 Opened open_beneath(const SystemCalls& calls, int directory, const char* path, int flags);
 
 /// Enough to tell whether a name still stands for the file that was examined.

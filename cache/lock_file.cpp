@@ -14,6 +14,7 @@
 
 #include "cache/directory.hpp"
 #include "cache/file.hpp"
+#include "cache/layout.hpp"
 
 namespace kiln::cache {
 
@@ -53,7 +54,8 @@ namespace {
 
 constexpr const char* kLockName = "lock";
 constexpr std::uint64_t kOffsetMask = (std::uint64_t{1} << 62) - 1;
-constexpr mode_t kLockMode = 0666;  // less the umask: who may write entries may lock them
+constexpr mode_t kLockMode = 0644;  // less the umask
+constexpr mode_t kSharedLockMode = 0664;
 // A lock file is deleted with its directory only; more than a few in a row is somebody's game.
 constexpr int kAttempts = 16;
 
@@ -74,11 +76,14 @@ void after_fork_in_child() {
 [[maybe_unused]] const int installed =
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
-Opened open_lock_file(const SystemCalls& calls, int directory) {
+Opened open_lock_file(const Root& root, int directory) {
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
-  Opened opened = open_at(calls, directory, kLockName, kFlags);
+  Opened opened = open_at(root.calls(), directory, kLockName, kFlags);
   if (opened.error != ENOENT) return opened;
-  return open_at(calls, directory, kLockName, kFlags | O_CREAT, kLockMode);
+  opened = open_at(root.calls(), directory, kLockName, kFlags | O_CREAT, kLockMode);
+  if (opened.fd && root.trust().group)  // which the file has from its directory
+    root.calls().fchmod(opened.fd.get(), kSharedLockMode);
+  return opened;
 }
 
 /// Whether the lock file at hand is still the one that others will open.
@@ -115,32 +120,60 @@ int LockedByte::set(short type) const noexcept {
   return 0;
 }
 
-LockedByte::Attempt LockedByte::try_lock(const SystemCalls& calls, const std::string& root,
-                                         std::uint64_t number) {
+off_t lock_offset(const Digest& name) noexcept {
+  return static_cast<off_t>(name.low & kOffsetMask);
+}
+
+int LockedByte::try_lock_file(const SystemCalls& calls, Fd& file, off_t offset,
+                              std::unique_ptr<LockedByte>& lock) {
+  // Registered before it is locked: no fork can fall between the two.
+  std::unique_ptr<LockedByte> made(new LockedByte(calls, std::move(file), offset));
+  const int error = made->set(F_WRLCK);
+  if (error == 0)
+    lock = std::move(made);
+  else
+    made->file_.swap(file);
+  return error == EACCES ? EAGAIN : error;
+}
+
+LockedByte::Attempt LockedByte::try_lock(const Root& root, off_t offset) {
+  const SystemCalls& calls = root.calls();
   int error = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const Opened directory = open_for_writing(calls, root, "v1", Durability::relaxed);
+    const Opened directory = root.open_for_writing(kVersionDirectory, Durability::relaxed);
     Opened file =
-        directory.fd ? open_lock_file(calls, directory.fd.get()) : Opened{.error = directory.error};
+        directory.fd ? open_lock_file(root, directory.fd.get()) : Opened{.error = directory.error};
     error = file.error;
     if (has_vanished(error)) continue;
     if (error != 0) break;
     struct stat status {};
-    if (::fstat(file.fd.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    if (calls.fstat(file.fd.get(), &status) != 0 || !S_ISREG(status.st_mode))
       return {.reason = "the lock file is not a regular file"};
 
-    const auto offset = static_cast<off_t>(number & kOffsetMask);
-    // Registered before it is locked: no fork can fall between the two.
-    std::unique_ptr<LockedByte> lock(new LockedByte(calls, std::move(file.fd), offset));
-    error = lock->set(F_WRLCK);
-    if (error == EAGAIN || error == EACCES) return {.outcome = LockOutcome::busy};
+    std::unique_ptr<LockedByte> lock;
+    error = try_lock_file(calls, file.fd, offset, lock);
+    if (error == EAGAIN) return {.outcome = LockOutcome::busy};
     if (error != 0) break;
-    if (!is_current(root, lock->file_.get())) continue;
+    if (!is_current(root.path(), lock->file_.get())) continue;
     return {.outcome = LockOutcome::held, .lock = std::move(lock)};
   }
   // A tree that is deleted faster than we can lock it: work without, there is nothing to warn of.
   if (error == 0) return {.outcome = LockOutcome::unavailable};
-  return {.reason = describe_error(error)};
+  return {.error = error};
+}
+
+LockWatch::LockWatch(const SystemCalls& calls, int base) : calls_(&calls) {
+  const std::string path = std::string(kVersionDirectory) + '/' + kLockName;
+  file_ = open_beneath(calls, base, path.c_str(), O_RDONLY).fd;
+}
+
+bool LockWatch::is_held(off_t offset) const noexcept {
+  struct flock byte {};
+  byte.l_type = F_WRLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = offset;
+  byte.l_len = 1;
+  return file_ && calls_->get_lock(file_.get(), &byte) == 0 && byte.l_type != F_UNLCK;
 }
 
 }  // namespace kiln::cache

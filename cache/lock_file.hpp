@@ -12,19 +12,32 @@
 #include <string>
 
 #include "cache/file.hpp"
+#include "cache/root.hpp"
 #include "cache/system_calls.hpp"
+#include "kiln/cache/digest.hpp"
 #include "kiln/cache/store.hpp"
 
 namespace kiln::cache {
+
+/// Where the lock of an entry lies in the lock file; that of trimming comes after all of them.
+off_t lock_offset(const Digest& name) noexcept;
+inline constexpr off_t kTrimLockOffset = off_t{1} << 62;
 
 /// A locked byte; unlocked on destruction, unless that happens in a forked child.
 class LockedByte {
  public:
   struct Attempt;
 
-  /// Locks the byte at `number`, less its two highest bits, of the lock file below `root`; makes
-  /// the file and its directories where they are missing. Never waits.
-  static Attempt try_lock(const SystemCalls& calls, const std::string& root, std::uint64_t number);
+  /// Locks a byte of the lock file below `root`; makes the file and its directories where they are
+  /// missing. Never waits.
+  static Attempt try_lock(const Root& root, off_t offset);
+
+  /// Locks a byte of `file`, which is given back in the lock, or stays where it was with EAGAIN.
+  static int try_lock_file(const SystemCalls& calls, Fd& file, off_t offset,
+                           std::unique_ptr<LockedByte>& lock);
+
+  /// The locked file; none in a forked child.
+  int file() const noexcept { return file_.get(); }
 
   LockedByte(const LockedByte&) = delete;
   LockedByte& operator=(const LockedByte&) = delete;
@@ -43,10 +56,23 @@ class LockedByte {
   LockedByte* previous_ = nullptr;
 };
 
+/// Whether locks of the lock file below a root are held, by whomever.
+class LockWatch {
+ public:
+  /// `base` is the root.
+  LockWatch(const SystemCalls& calls, int base);
+  bool is_held(off_t offset) const noexcept;
+
+ private:
+  const SystemCalls* calls_;
+  Fd file_;  // empty where there is none: then no lock is held
+};
+
 struct LockedByte::Attempt {
   LockOutcome outcome = LockOutcome::unavailable;
   std::unique_ptr<LockedByte> lock{};
-  std::string reason{};  // why locks are unavailable
+  int error = 0;         // why locks are unavailable, as Root gives it
+  std::string reason{};  // the same in words, where no error says it
 };
 
 }  // namespace kiln::cache

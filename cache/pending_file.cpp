@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,8 +15,8 @@
 namespace kiln::cache {
 namespace {
 
-constexpr mode_t kWritingMode = 0600;
-constexpr mode_t kEntryMode = 0444;
+constexpr mode_t kEntryMode =
+    0444;  // less the umask; whoever makes a file may write it all the same
 constexpr int kNameAttempts = 8;
 
 /// Errors that would meet the other form as well, so that it need not be tried.
@@ -65,17 +66,18 @@ PendingFile::~PendingFile() {
 
 PendingFile::Created PendingFile::create(const SystemCalls& calls, int directory, Form form,
                                          std::span<const std::byte> first,
-                                         std::span<const std::byte> second, Durability durability) {
+                                         std::span<const std::byte> second, Durability durability,
+                                         std::optional<gid_t> group) {
   Opened opened;
   std::string temporary;
   if (form == Form::anonymous) {
-    opened = open_at(calls, directory, ".", O_TMPFILE | O_WRONLY, kWritingMode);
+    opened = open_at(calls, directory, ".", O_TMPFILE | O_WRONLY, kEntryMode);
     if (!opened.fd) return {.error = opened.error, .form_refused = !is_final(opened.error)};
   } else {
     for (int attempt = 0; attempt < kNameAttempts && !opened.fd; ++attempt) {
       temporary = dot_name("tmp");
       opened = open_at(calls, directory, temporary.c_str(),
-                       O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, kWritingMode);
+                       O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, kEntryMode);
       if (!opened.fd && opened.error != EEXIST) break;
     }
     if (!opened.fd) return {.error = opened.error};
@@ -85,8 +87,8 @@ PendingFile::Created PendingFile::create(const SystemCalls& calls, int directory
   PendingFile file(calls, directory, std::move(opened.fd), std::move(temporary));
   if (const int error = write_whole(calls, file.file_.get(), first, second); error != 0)
     return {.error = error};
-  // A file system without modes refuses; the entry is as good without.
-  calls.fchmod(file.file_.get(), kEntryMode);
+  // Where the directory has not seen to it. An entry that only its maker believes is of use, too.
+  if (group && ::fchown(file.file_.get(), static_cast<uid_t>(-1), *group) != 0) errno = 0;
   if (durability == Durability::durable && calls.fsync(file.file_.get()) != 0)
     return {.error = errno};
   return {.file = std::move(file)};

@@ -4,6 +4,8 @@
 // Lifetime: `calls` and the directory outlive it. Threads: one at a time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -23,10 +25,10 @@ class PendingFile {
   };
   struct Created;
 
-  /// Writes `first` and then `second` to a new read-only file of `directory`.
+  /// Writes `first` and then `second` to a new read-only file of `directory`, which `group` gets.
   static Created create(const SystemCalls& calls, int directory, Form form,
                         std::span<const std::byte> first, std::span<const std::byte> second,
-                        Durability durability);
+                        Durability durability, std::optional<gid_t> group);
   PendingFile(PendingFile&& other) noexcept;
   PendingFile& operator=(PendingFile&&) = delete;
   ~PendingFile();

@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,14 +31,39 @@ int call_set_lock(int fd, const struct flock* lock) {
   return ::fcntl(fd, F_OFD_SETLK, lock);
 }
 
+int call_fstat(int fd, struct stat* to) {
+  return ::fstat(fd, to);
+}
+
+int call_fstatat(int directory, const char* path, struct stat* to, int flags) {
+  return ::fstatat(directory, path, to, flags);
+}
+
+int call_get_lock(int fd, struct flock* lock) {
+  return ::fcntl(fd, F_OFD_GETLK, lock);
+}
+
+int call_free_space(int fd, Space* to) {
+  struct statvfs space {};
+  if (::fstatvfs(fd, &space) != 0) return -1;
+  to->free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  to->total_bytes = static_cast<std::uint64_t>(space.f_blocks) * space.f_frsize;
+  return 0;
+}
+
 }  // namespace
 
 constinit const SystemCalls kRealCalls = {
     .openat2 = call_openat2,
     .openat = call_openat,
+    .fstat = call_fstat,
+    .fstatat = call_fstatat,
     .read = ::read,
+    .pread = ::pread,
+    .pwrite = ::pwrite,
     .writev = ::writev,
     .fchmod = ::fchmod,
+    .futimens = ::futimens,
     .fsync = ::fsync,
     .close = ::close,
     .mkdirat = ::mkdirat,
@@ -45,6 +71,8 @@ constinit const SystemCalls kRealCalls = {
     .renameat2 = call_renameat2,
     .unlinkat = ::unlinkat,
     .set_lock = call_set_lock,
+    .get_lock = call_get_lock,
+    .free_space = call_free_space,
 };
 
 }  // namespace kiln::cache

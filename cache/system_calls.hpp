@@ -3,18 +3,31 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <cstdint>
+
 namespace kiln::cache {
+
+struct Space {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
 
 struct SystemCalls {
   /// openat2 with `resolve`.
   int (*openat2)(int directory, const char* path, int flags, unsigned long long resolve);
   int (*openat)(int directory, const char* path, int flags, mode_t mode);
+  int (*fstat)(int fd, struct stat* to);
+  int (*fstatat)(int directory, const char* path, struct stat* to, int flags);
   ssize_t (*read)(int fd, void* to, size_t size);
+  ssize_t (*pread)(int fd, void* to, size_t size, off_t at);
+  ssize_t (*pwrite)(int fd, const void* from, size_t size, off_t at);
   ssize_t (*writev)(int fd, const iovec* parts, int count);
   int (*fchmod)(int fd, mode_t mode);
+  int (*futimens)(int fd, const struct timespec* times);
   int (*fsync)(int fd);
   int (*close)(int fd);
   int (*mkdirat)(int directory, const char* path, mode_t mode);
@@ -24,6 +37,10 @@ struct SystemCalls {
   int (*unlinkat)(int directory, const char* path, int flags);
   /// fcntl F_OFD_SETLK.
   int (*set_lock)(int fd, const struct flock* lock);
+  /// fcntl F_OFD_GETLK.
+  int (*get_lock)(int fd, struct flock* lock);
+  /// Of the file system that `fd` lies on, for users without privileges; of fstatvfs.
+  int (*free_space)(int fd, Space* to);
 };
 
 /// A test copies this and replaces members by its own.

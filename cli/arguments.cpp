@@ -69,6 +69,12 @@ void add_cache_directory(CLI::App& verb, Given& given) {
       });
 }
 
+void add_read_only_caches(CLI::App& verb, Given& given) {
+  add_list(verb, "--cache-readonly", given.read_only_caches, "DIR",
+           "A cache or bundle that is asked after it and never written, "
+           "repeated\n[KILN_CACHE_READONLY; KILN_CACHE_SIGNERS says who must have signed bundles]");
+}
+
 void add_architectures(CLI::App& verb, Given& given) {
   add_list(verb, "--arch", given.architectures, "ARCH",
            "Targets, repeated or with commas [KILN_ARCH; default the devices here]");
@@ -82,9 +88,9 @@ void add_jobs(CLI::App& verb, Given& given) {
       ->check(CLI::Range(0, kMostJobs).description(""));
 }
 
-void add_key(CLI::App& verb, std::string& key) {
+void add_key(CLI::App& verb, std::string& key, const std::string& name) {
   auto& option =
-      add_option(verb, "KEY", key, "", "The entry's key, or a start of it that no other has");
+      add_option(verb, name, key, "", "The entry's key, or a start of it that no other has");
   option.required();
   option.transform(CLI::Validator(check_key, ""));
 }

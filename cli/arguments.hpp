@@ -19,6 +19,7 @@ namespace kiln::cli {
 /// What the command line gave of what several verbs take; an empty member was not given.
 struct Given {
   std::optional<std::string> cache_directory{};
+  std::vector<std::string> read_only_caches{};
   std::optional<unsigned> jobs{};
   /// Each a target or a list of them with commas between.
   std::vector<std::string> architectures{};
@@ -45,11 +46,12 @@ void require(CLI::Option& option);
 /// Refuses the two together.
 void exclude(CLI::Option& option, CLI::Option& other);
 
-/// --cache-dir, --arch, --jobs and the key of an entry, the same for every verb.
+/// --cache-dir, --cache-readonly, --arch, --jobs and the key of an entry, the same for every verb.
 void add_cache_directory(CLI::App& verb, Given& given);
+void add_read_only_caches(CLI::App& verb, Given& given);
 void add_architectures(CLI::App& verb, Given& given);
 void add_jobs(CLI::App& verb, Given& given);
 /// A key that is no start of one is refused while parsing.
-void add_key(CLI::App& verb, std::string& key);
+void add_key(CLI::App& verb, std::string& key, const std::string& name = "KEY");
 
 }  // namespace kiln::cli

@@ -201,6 +201,7 @@ Verb add_bench(CLI::App& kiln) {
                    "With an L2 cache that is flushed before each call"),
           warm);
   add_cache_directory(verb, arguments->given);
+  add_read_only_caches(verb, arguments->given);
   return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }
 

@@ -12,10 +12,10 @@
 #include "cli/entry_facts.hpp"
 #include "cli/entry_search.hpp"
 #include "cli/file_output.hpp"
-#include "cli/key_text.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
 #include "kiln/kernels/kernels.hpp"
+#include "kiln/key_text.hpp"
 
 namespace kiln::cli {
 namespace {

@@ -1,7 +1,10 @@
 // kiln cache ls: what is in a cache. Each entry is read and checked; a damaged one is shown as such
 // and is no failure, since the question was what is there.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/entry_facts.hpp"
 #include "cli/settings.hpp"
@@ -10,21 +13,46 @@
 namespace kiln::cli {
 namespace {
 
-Outcome run(const Given& given, Output& output) {
-  auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
+struct Arguments {
+  Given given{};
+  std::string sort = "name";
+};
+
+// By name, or the largest or most lately used first.
+bool sort_entries(std::vector<cache::EntryInfo>& entries, const std::string& by) {
+  using Info = cache::EntryInfo;
+  if (by == "size")
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Info& a, const Info& b) { return a.file_bytes > b.file_bytes; });
+  else if (by == "used")
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Info& a, const Info& b) { return a.used_seconds > b.used_seconds; });
+  else
+    return by == "name";
+  return true;
+}
+
+Outcome run(const Arguments& arguments, Output& output) {
+  auto opened =
+      open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   const auto& store = std::get<cache::Store>(opened);
 
   auto entries = Json::array();
   std::uint64_t total_bytes = 0;
-  const auto listed = store.list();
+  auto listed = store.list();
   if (!listed) return unreadable_cache(listed.error());
+  if (!sort_entries(*listed, arguments.sort))
+    return usage_failure("--sort \"" + shortened(arguments.sort) +
+                         "\" is unknown; it is one of name, size and used");
   for (const auto& info : *listed) {
     const auto found = store.look_at(info.name);
     if (!found) return unreadable_cache(found.error());
     if (!found->entry && found->damage.empty()) continue;  // deleted meanwhile
     total_bytes += info.file_bytes;
-    Json described = {{"key", info.name.hex()}, {"file_bytes", info.file_bytes}};
+    Json described = {{"key", info.name.hex()},
+                      {"file_bytes", info.file_bytes},
+                      {"used", time_text(info.used_seconds)}};
     std::string columns = info.name.hex() + "  ";
     if (found->entry) {
       const auto facts = facts_of(*found->entry);
@@ -55,11 +83,15 @@ Outcome run(const Given& given, Output& output) {
 Verb add_cache_ls(CLI::App& cache) {
   auto& verb = add_verb(cache, "ls", "List the kernels in a cache",
                         "Examples:\n"
-                        "  kiln cache ls\n"
+                        "  kiln cache ls --sort size\n"
                         "  kiln cache ls --cache-dir /var/cache/kiln --json");
-  const auto given = std::make_shared<Given>();
-  add_cache_directory(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  const auto arguments = std::make_shared<Arguments>();
+  auto& sort = add_option(verb, "--sort", arguments->sort, "ORDER",
+                          "name, size (largest first) or used (latest first) [default name]");
+  add_cache_directory(verb, arguments->given);
+  return {&verb,
+          [arguments](Output& output) { return run(*arguments, output); },
+          {{&sort, {"name", "size", "used"}}}};
 }
 
 }  // namespace kiln::cli

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "kiln/cache/bundle.hpp"
 #include "kiln/cache/probe.hpp"
 #include "kiln/cache/store.hpp"
 #include "kiln/version.hpp"
@@ -21,7 +22,16 @@ namespace fs = std::filesystem;
 constexpr const char* kTrialTarget = "sm_90a";
 constexpr const char* kTrialSource = "kiln_doctor.cu";
 
-constexpr std::array kOwnVariables = {"KILN_ARCH", "KILN_CACHE_DIR", "KILN_JOBS", "KILN_NVRTC",
+constexpr std::array kOwnVariables = {"KILN_ARCH",
+                                      "KILN_CACHE_DIR",
+                                      "KILN_CACHE_GROUP",
+                                      "KILN_CACHE_MAX_BYTES",
+                                      "KILN_CACHE_MIN_FREE_BYTES",
+                                      "KILN_CACHE_READONLY",
+                                      "KILN_CACHE_SIGNERS",
+                                      "KILN_CACHE_USERS",
+                                      "KILN_JOBS",
+                                      "KILN_NVRTC",
                                       "KILN_SOURCE_DIR"};
 constexpr std::array kOtherVariables = {
     "CUDA_HOME",   "CUDA_PATH",      "CUDA_VISIBLE_DEVICES", "CONDA_PREFIX",   "HOME",
@@ -53,8 +63,19 @@ Check failed(std::string name, const Error& error) {
 }
 
 // The entries of a cache that is there, by its listing alone.
-void count_entries(const fs::path& directory, Check& check) {
-  auto store = cache::Store::open({.directory = directory});
+void count_bundle(const fs::path& file, const cache::Trust& trust, Check& check) {
+  const auto bundle = cache::Bundle::open(file, {.keys = trust.signers});
+  if (bundle) {
+    check.lines.push_back(std::to_string(bundle->entries().size()) + " entries, signed by " +
+                          bundle->signer()->text());
+    return;
+  }
+  check.state = State::note;
+  check.lines.push_back(printable(bundle.error().message()));
+}
+
+void count_entries(const fs::path& directory, const cache::Trust& trust, Check& check) {
+  auto store = cache::Store::open({.directory = directory, .trust = trust});
   const auto entries = store ? store->list() : Result<std::vector<cache::EntryInfo>>(store.error());
   if (!entries) {
     check.state = State::problem;
@@ -218,7 +239,7 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
                           (probe.network ? ", a network file system" : "") + ", " +
                           bytes_text(probe.free_bytes) + " free");
   }
-  if (probe.exists) count_entries(directory, check);
+  if (probe.exists) count_entries(directory, settings.runtime.cache_trust, check);
   if (probe.locks == false && check.state == State::ok) {
     check.state = State::note;
     check.cure = "without locks two processes may compile the same kernel at once; nothing breaks";
@@ -234,6 +255,32 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
     check.cure = "unset NV_NVVM_VERSION";
     check.facts["off"] = true;
   }
+  return check;
+}
+
+Check check_read_only_caches(const Settings& settings) {
+  Check check{.name = "read-only caches",
+              .origin = origin_of(settings.origins.read_only_caches),
+              .facts = {{"directories", strings(settings.runtime.read_only_caches)}}};
+  for (const auto& directory : settings.runtime.read_only_caches) {
+    check.lines.push_back(printable(directory.string()));
+    std::error_code ignored;
+    if (!fs::exists(directory, ignored)) {
+      check.lines.back() += " does not exist";
+      if (check.state == State::ok) check.state = State::note;
+      continue;
+    }
+    Check counted;
+    if (fs::is_regular_file(directory, ignored))
+      count_bundle(directory, settings.runtime.cache_trust, counted);
+    else
+      count_entries(directory, settings.runtime.cache_trust, counted);
+    check.lines.insert(check.lines.end(), counted.lines.begin(), counted.lines.end());
+    if (counted.state != State::ok) check.state = counted.state;
+  }
+  if (check.lines.empty()) check.lines.emplace_back("none");
+  if (check.state != State::ok)
+    check.cure = "mend it, or take it out of KILN_CACHE_READONLY; the others serve all the same";
   return check;
 }
 

@@ -38,6 +38,8 @@ Check check_compile(Runtime& runtime, const std::vector<std::string>& architectu
 Check check_nvrtc(const Settings& settings, const EnvironmentReader& environment);
 Check check_toolkit(const Settings& settings, const EnvironmentReader& environment);
 Check check_cache(const Settings& settings, const EnvironmentReader& environment);
+/// Those below the cache directory.
+Check check_read_only_caches(const Settings& settings);
 Check check_jobs(const Settings& settings);
 Check check_architectures(const Settings& settings, Runtime& runtime);
 Check check_source_directory(const Settings& settings);

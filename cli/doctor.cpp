@@ -1,6 +1,7 @@
 // kiln doctor: what is in force here, where each setting came from, and what is wrong. It changes
 // nothing on disk.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -59,12 +60,21 @@ Json json_of(const Check& check) {
   return json;
 }
 
+// What stands in them can be wrong by itself.
+constexpr std::array<std::string_view, 7> kVariablesWithForm = {"KILN_ARCH",
+                                                                "KILN_CACHE_GROUP",
+                                                                "KILN_CACHE_MAX_BYTES",
+                                                                "KILN_CACHE_MIN_FREE_BYTES",
+                                                                "KILN_CACHE_SIGNERS",
+                                                                "KILN_CACHE_USERS",
+                                                                "KILN_JOBS"};
+
 // The settings without the variables that are wrong, each of which is a problem of its own.
 Result<Settings> usable_settings(const Given& given, const EnvironmentReader& environment,
                                  std::vector<Check>& checks) {
   auto settings = settings_from(given, environment);
   if (settings) return settings;
-  for (const std::string_view name : {"KILN_JOBS", "KILN_ARCH"}) {
+  for (const std::string_view name : kVariablesWithForm) {
     const EnvironmentReader alone = [&](const char* asked) {
       return asked == name ? environment(asked) : std::nullopt;
     };
@@ -76,7 +86,9 @@ Result<Settings> usable_settings(const Given& given, const EnvironmentReader& en
   }
   return settings_from(given, [&](const char* asked) -> std::optional<std::string> {
     const std::string_view name = asked;
-    return name == "KILN_JOBS" || name == "KILN_ARCH" ? std::nullopt : environment(asked);
+    const bool may_be_wrong = std::find(kVariablesWithForm.begin(), kVariablesWithForm.end(),
+                                        name) != kVariablesWithForm.end();
+    return may_be_wrong ? std::nullopt : environment(asked);
   });
 }
 
@@ -97,6 +109,7 @@ Outcome run(const Given& given, Output& output) {
         *runtime, architectures.facts["architectures"].get<std::vector<std::string>>()));
   checks.push_back(check_toolkit(*settings, environment));
   checks.push_back(check_cache(*settings, environment));
+  checks.push_back(check_read_only_caches(*settings));
   checks.push_back(check_jobs(*settings));
   checks.push_back(architectures);
   checks.push_back(check_source_directory(*settings));
@@ -135,6 +148,7 @@ Verb add_doctor(CLI::App& kiln) {
   const auto given = std::make_shared<Given>();
   add_architectures(verb, *given);
   add_cache_directory(verb, *given);
+  add_read_only_caches(verb, *given);
   add_jobs(verb, *given);
   return {&verb, [given](Output& output) { return run(*given, output); }};
 }

@@ -1,5 +1,9 @@
 #include "cli/entry_facts.hpp"
 
+#include <array>
+#include <ctime>
+#include <string>
+
 #include <cstdlib>
 
 namespace kiln::cli {
@@ -19,6 +23,23 @@ std::string text_fact(const nlohmann::json& facts, const char* name) {
   if (!facts.is_object()) return {};
   const auto found = facts.find(name);
   return found != facts.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string time_text(std::int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&time, &parts) == nullptr ||
+      std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+    return std::to_string(seconds);
+  return text.data();
+}
+
+std::string age_text(std::int64_t seconds) {
+  if (seconds < 120) return std::to_string(seconds) + " s";
+  if (seconds < 7200) return std::to_string(seconds / 60) + " min";
+  if (seconds < 172'800) return std::to_string(seconds / 3600) + " h";
+  return std::to_string(seconds / 86'400) + " d";
 }
 
 std::string padded(std::string text, int columns) {

@@ -142,8 +142,10 @@ int run_command(int count, char** arguments) {
       "  kiln compile scale.cu --arch sm_90a\n"
       "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
-      "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
-      "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
+      "Environment: KILN_CACHE_DIR, KILN_CACHE_READONLY, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR,\n"
+      "KILN_NVRTC, and for the cache KILN_CACHE_USERS, KILN_CACHE_GROUP, KILN_CACHE_MAX_BYTES,\n"
+      "KILN_CACHE_MIN_FREE_BYTES; options go before it.\n"
+      "Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
   bool json = false;  // wants_json() has answered
@@ -151,18 +153,31 @@ int run_command(int count, char** arguments) {
   kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
   kiln.require_subcommand(1);
-  auto* cache = kiln.add_subcommand("cache", "Look at a cache");
+  auto* cache = kiln.add_subcommand("cache", "Look at a cache, and keep it in order");
   cache->require_subcommand(1);
+  auto* bundle = kiln.add_subcommand("bundle", "Give entries of a cache to others, signed");
+  bundle->require_subcommand(1);
   std::vector<Choices> choices;
   const std::vector<Verb> verbs = {add_prewarm(kiln),
                                    add_compile(kiln),
+                                   add_explain(kiln),
                                    add_bench(kiln),
                                    add_doctor(kiln),
+                                   add_keygen(kiln),
                                    add_completion(kiln, choices),
                                    add_cache_ls(*cache),
                                    add_cache_show(*cache),
                                    add_cache_extract(*cache),
-                                   add_cache_verify(*cache)};
+                                   add_cache_verify(*cache),
+                                   add_cache_stat(*cache),
+                                   add_cache_trim(*cache),
+                                   add_cache_clear(*cache),
+                                   add_cache_gc(*cache),
+                                   add_cache_diff(*cache),
+                                   add_bundle_pack(*bundle),
+                                   add_bundle_unpack(*bundle),
+                                   add_bundle_ls(*bundle),
+                                   add_bundle_verify(*bundle)};
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 

@@ -6,12 +6,11 @@
 #include <system_error>
 
 #include "cli/architectures.hpp"
+#include "cli/manifest_request.hpp"
 #include "cli/prewarm_report.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
-#include "kiln/kernels/kernels.hpp"
-#include "kiln/kernels/manifest.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {
@@ -19,26 +18,9 @@ namespace {
 
 struct Arguments {
   Given given{};
-  std::string model{};
-  std::string manifest{};
-  kernels::ManifestParameters parameters{};
+  ManifestArguments manifest{};
   bool dry_run = false;
 };
-
-std::string known_models() {
-  std::string names;
-  for (const auto& name : kernels::model_names()) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
-Result<kernels::Manifest> read_manifest(const Arguments& arguments) {
-  if (!arguments.manifest.empty())
-    return kernels::read_manifest_file(arguments.manifest, arguments.parameters);
-  if (!arguments.model.empty())
-    return kernels::model_manifest(arguments.model, arguments.parameters);
-  return Error(ErrorCode::invalid_argument, "nothing to compile is named: use --model (" +
-                                                known_models() + ") or --manifest FILE");
-}
 
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const PrewarmReport& report, Output& output) {
@@ -71,24 +53,10 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
-  const auto manifest = read_manifest(arguments);
-  if (!manifest) return failure_of(manifest.error());
-  if (auto failure = bad_cache_directory(*settings)) return *std::move(failure);
-
-  settings->runtime.log = output.log_sink(LogLevel::warning);
-  auto runtime = Runtime::open(settings->runtime);
-  if (!runtime) return failure_of(runtime.error());
-  if (auto status = kernels::add_sources(*runtime); !status) return failure_of(status.error());
-  std::vector<KernelId> ids;
-  for (const auto& spec : manifest->kernels) {
-    const auto id = runtime->add(spec);
-    if (!id) return failure_of(id.error());
-    ids.push_back(*id);
-  }
-  if (ids.empty())
-    output.message("warning: the manifest of " + manifest->model +
-                   " needs no kernel with these parameters: there is nothing to compile");
-  const auto architectures = architectures_of(*settings, *runtime);
+  auto opened = open_manifest(arguments.manifest, *settings, output);
+  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+  auto& [manifest, runtime, ids] = std::get<ManifestRequest>(opened);
+  const auto architectures = architectures_of(*settings, runtime);
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
   const auto& names = std::get<std::vector<std::string>>(architectures);
 
@@ -96,9 +64,9 @@ Outcome run(const Arguments& arguments, Output& output) {
   std::error_code failed;
   auto directory = std::filesystem::absolute(settings->runtime.cache_directory, failed);
   if (failed) directory = settings->runtime.cache_directory;
-  const PrewarmReport report(*manifest, std::move(directory), output);
-  return arguments.dry_run ? look_up(*runtime, ids, manifest->kernels, names, report)
-                           : warm(*runtime, names, report, output);
+  const PrewarmReport report(manifest, std::move(directory), output);
+  return arguments.dry_run ? look_up(runtime, ids, manifest.kernels, names, report)
+                           : warm(runtime, names, report, output);
 }
 
 }  // namespace
@@ -115,26 +83,15 @@ Verb add_prewarm(CLI::App& kiln) {
       "missing, and 3 when it can make no key: without NVRTC the cache must know a toolchain.");
   const auto arguments = std::make_shared<Arguments>();
   auto& given = arguments->given;
-  auto& model = add_option(verb, "--model", arguments->model, "NAME",
-                           "A model that Kiln knows: " + known_models());
-  exclude(add_option(verb, "--manifest", arguments->manifest, "FILE",
-                     "A manifest of your own, in its place"),
-          model);
-  const auto parameter = [&](const char* name) {
-    return [arguments, name](const std::string& value) { arguments->parameters[name] = value; };
-  };
-  add_option(verb, "--tp", parameter("tp"), "RANKS",
-             "Ranks of tensor parallelism [the manifest's default]");
-  auto& kv = add_option(verb, "--kv", parameter("kv"), "FORMAT",
-                        "Compressed cache: nvfp4 or fp8 [the manifest's default]");
+  auto choices = add_manifest_options(verb, arguments->manifest);
   add_architectures(verb, given);
   add_cache_directory(verb, given);
+  add_read_only_caches(verb, given);
   add_jobs(verb, given);
   add_flag(verb, "--dry-run", arguments->dry_run,
            "Compile and write nothing; show which keys are in the cache");
-  return {&verb,
-          [arguments](Output& output) { return run(*arguments, output); },
-          {{&model, kernels::model_names()}, {&kv, {"nvfp4", "fp8"}}}};
+  return {&verb, [arguments](Output& output) { return run(*arguments, output); },
+          std::move(choices)};
 }
 
 }  // namespace kiln::cli

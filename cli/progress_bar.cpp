@@ -90,7 +90,10 @@ void ProgressBar::update(const Progress& progress) {
   state_.done = progress.done;
   state_.requested = progress.requested;
   if (const auto* latest = progress.latest; latest != nullptr) {
-    state_.hits += latest->origin == Origin::memory || latest->origin == Origin::disk ? 1u : 0u;
+    state_.hits += latest->origin == Origin::memory || latest->origin == Origin::disk ||
+                           latest->origin == Origin::lower_tier
+                       ? 1u
+                       : 0u;
     state_.compiled += latest->origin == Origin::compiled ? 1u : 0u;
     state_.failed += latest->origin == Origin::failed ? 1u : 0u;
     state_.latest = latest->kernel + " " + latest->architecture;

@@ -43,6 +43,11 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
   KILN_TRY(settings.runtime, options_from(merged, &settings.origins));
   if (given.cache_directory) settings.origins.cache_directory = "--cache-dir";
   if (given.jobs) settings.origins.jobs = "--jobs";
+  if (!given.read_only_caches.empty()) {
+    settings.runtime.read_only_caches.assign(given.read_only_caches.begin(),
+                                             given.read_only_caches.end());
+    settings.origins.read_only_caches = "--cache-readonly";
+  }
   settings.cache_is_named = merged("KILN_CACHE_DIR").has_value();
   for (const auto& list : given.architectures)
     if (!append_names(settings.architectures, list))
@@ -107,7 +112,10 @@ std::variant<cache::Store, Failure> open_cache(const Given& given,
                    .message = "the cache directory " + directory.string() + " " + why +
                               "; name another with --cache-dir or KILN_CACHE_DIR"};
   }
-  auto store = cache::Store::open({.directory = directory, .log = std::move(log)});
+  auto store = cache::Store::open({.directory = directory,
+                                   .log = std::move(log),
+                                   .trust = settings->runtime.cache_trust,
+                                   .limits = settings->runtime.cache_limits});
   if (!store) return failure_of(store.error());
   return *std::move(store);
 }

@@ -23,13 +23,24 @@ struct Verb {
 
 Verb add_prewarm(CLI::App& kiln);
 Verb add_compile(CLI::App& kiln);
+Verb add_explain(CLI::App& kiln);
 Verb add_doctor(CLI::App& kiln);
 /// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
 Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);
+Verb add_keygen(CLI::App& kiln);
+Verb add_bundle_pack(CLI::App& bundle);
+Verb add_bundle_unpack(CLI::App& bundle);
+Verb add_bundle_ls(CLI::App& bundle);
+Verb add_bundle_verify(CLI::App& bundle);
 Verb add_cache_extract(CLI::App& cache);
 Verb add_bench(CLI::App& kiln);
 Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);
+Verb add_cache_diff(CLI::App& cache);
+Verb add_cache_stat(CLI::App& cache);
+Verb add_cache_trim(CLI::App& cache);
+Verb add_cache_clear(CLI::App& cache);
+Verb add_cache_gc(CLI::App& cache);
 
 }  // namespace kiln::cli

@@ -7,6 +7,7 @@
 #include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/stored_artifact.hpp"
 
 namespace kiln {
 namespace {
@@ -170,8 +171,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
   for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
     outcome = find(request, which);
   if (outcome) {
-    outcome->origin = flight->busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, *flight);
   } else {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
     outcome = make(request, *flight);
@@ -204,18 +204,10 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
   if (!found.damage.empty()) counters_.damaged_entries.fetch_add(1, std::memory_order_relaxed);
   if (!found.entry) return std::nullopt;
 
-  auto facts = facts_from_json(found.entry->facts());
-  const auto info = inspect_cubin(found.entry->payload());
   std::string why;
-  if (!facts)
-    why = "its facts are of another form";
-  else if (!info)
-    why = info.error().message();
-  else if (auto fits = check_architecture(*info, request.architecture_); !fits)
-    why = fits.error().message();
-  else if (auto read = read_cubin_facts(found.entry->payload(), *info, *facts); !read)
-    why = read.error().message();
-  if (!why.empty()) {
+  const bool lower_tier = found.in_lower_tier;
+  auto artifact = artifact_of(*std::move(found.entry), key.name, request.architecture_, why);
+  if (!artifact) {
     // Told once: the look-up under the lock, which asks, comes after one that does not.
     if (unusable == nullptr)
       log(LogLevel::warning,
@@ -225,14 +217,17 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
     return std::nullopt;
   }
 
-  Outcome outcome{.key = key.name};
-  const auto owner = std::make_shared<cache::Entry>(*std::move(found.entry));
-  outcome.artifact = Artifact{.key = key.name,
-                              .facts = *std::move(facts),
-                              .cubin = owner->payload().data(),
-                              .cubin_bytes = owner->payload().size(),
-                              .owner = owner};
-  return outcome;
+  return Outcome{.key = key.name,
+                 .artifact = *std::move(artifact),
+                 .origin = lower_tier ? Origin::lower_tier : Origin::disk};
+}
+
+// find() has set the origin to that of the tier.
+void CompileService::count_hit(Outcome& outcome, const Flight& flight) {
+  auto& hits =
+      outcome.origin == Origin::lower_tier ? counters_.lower_tier_hits : counters_.disk_hits;
+  hits.fetch_add(1, std::memory_order_relaxed);
+  if (flight.busy_since) outcome.origin = Origin::waited;
 }
 
 std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {
@@ -246,7 +241,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
                          "kernel " + request.program_->spec.name + " for " + request.architecture_ +
                              " is not in the cache and cannot be compiled: " + why));
   }
-  if (store_ == nullptr || !request.program_->closure.cacheable) return compile(request, false);
+  if (!may_store() || !request.program_->closure.cacheable) return compile(request, false);
 
   auto attempt = store_->try_lock(key.name);
   if (attempt.outcome == cache::LockOutcome::busy) {
@@ -260,8 +255,7 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   // The holder before us may have published between our look-up and our lock.
   bool unusable = false;
   if (auto outcome = find(request, 0, &unusable)) {
-    outcome->origin = flight.busy_since ? Origin::waited : Origin::disk;
-    counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
+    count_hit(*outcome, flight);
     return outcome;
   }
   // A failure shows when the new entry is published.
@@ -316,7 +310,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   if (!program.closure.cacheable) {
     not_stored(program.closure.why_not);
   } else if (!publish) {
-    not_stored("no cache is in force");
+    not_stored("no cache directory that may be written is in force");
   } else if (const auto place = place_in(*artifact, program); !place.empty()) {
     const auto why = "its code holds " + place + ", and entries hold no place";
     log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
@@ -339,7 +333,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
 
 void CompileService::record_toolchain() {
   const auto& installed = compiler_.search().found;
-  if (store_ == nullptr || !installed) return;
+  if (!may_store() || !installed) return;
   // The store warns by itself; without the record the entries still serve where a compiler is.
   static_cast<void>(store_->add_record(kToolchainRecords, installed->toolchain().to_text()).ok());
 }

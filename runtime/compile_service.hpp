@@ -20,6 +20,7 @@
 #include "kiln/artifact.hpp"
 #include "kiln/cache/store.hpp"
 #include "kiln/error.hpp"
+#include "kiln/explain.hpp"
 #include "kiln/warmup.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
@@ -87,6 +88,10 @@ class CompileService {
   /// Errors  no_toolchain when no key can be made.
   Result<Lookup> look_up(CompileRequest& request);
 
+  /// Why the store does not serve `request`, or that it does. Reads every entry.
+  /// Errors  as look_up(); io_failed when the store cannot be read.
+  Result<Explanation> explain(CompileRequest& request);
+
   /// advance() until there is an outcome.
   Outcome obtain(CompileRequest& request);
 
@@ -111,6 +116,8 @@ class CompileService {
   // `unusable` tells of an entry that is whole and yet cannot be used.
   std::optional<Outcome> find(const CompileRequest& request, std::size_t which,
                               bool* unusable = nullptr);
+  void count_hit(Outcome& outcome, const Flight& flight);
+  bool may_store() const { return store_ != nullptr && !store_->directory().empty(); }
   std::optional<Outcome> make(CompileRequest& request, Flight& flight);
   std::optional<Outcome> compile(CompileRequest& request, bool publish);
   Result<bool> inputs_changed(CompileRequest& request) const;

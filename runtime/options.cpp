@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 
 namespace kiln {
@@ -42,7 +43,84 @@ Result<unsigned> jobs_from(const std::string& text) {
   return jobs;
 }
 
+template <class Number>
+std::optional<Number> number_from(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// The parts of a list, empty ones left out.
+std::vector<std::string_view> split(std::string_view list, char separator) {
+  std::vector<std::string_view> parts;
+  while (!list.empty()) {
+    const auto end = std::min(list.find(separator), list.size());
+    if (end != 0) parts.push_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return parts;
+}
+
+Error bad_number(const char* name, std::string_view text, const char* wanted) {
+  return Error(ErrorCode::invalid_argument,
+               std::string(name) + " is \"" + std::string(text) + "\": it must be " + wanted);
+}
+
+Result<cache::Trust> trust_from(const EnvironmentReader& environment) {
+  cache::Trust trust;
+  const auto users = environment("KILN_CACHE_USERS").value_or(std::string());
+  for (const auto text : split(users, ',')) {
+    const auto user = number_from<std::uint32_t>(text);
+    if (!user) return bad_number("KILN_CACHE_USERS", users, "numbers of users with commas between");
+    trust.users.push_back(*user);
+  }
+  const auto signers = environment("KILN_CACHE_SIGNERS").value_or(std::string());
+  for (const auto text : split(signers, ',')) {
+    auto key = cache::PublicKey::from_text(text);
+    if (!key)
+      return Error(
+          ErrorCode::invalid_argument,
+          "KILN_CACHE_SIGNERS lists public keys with commas between: " + key.error().message());
+    trust.signers.push_back(*key);
+  }
+  const auto group = environment("KILN_CACHE_GROUP").value_or(std::string());
+  if (group.empty()) return trust;
+  trust.group = number_from<std::uint32_t>(group);
+  if (!trust.group) return bad_number("KILN_CACHE_GROUP", group, "the number of a group");
+  return trust;
+}
+
+Result<cache::Limits> limits_from(const EnvironmentReader& environment) {
+  constexpr const char* kWanted = "a number of bytes, such as 512M or 8G";
+  cache::Limits limits;
+  const auto most = environment("KILN_CACHE_MAX_BYTES").value_or(std::string());
+  if (!most.empty()) {
+    const auto bytes = bytes_from(most);
+    if (!bytes) return bad_number("KILN_CACHE_MAX_BYTES", most, kWanted);
+    limits.max_bytes = *bytes;
+  }
+  const auto least = environment("KILN_CACHE_MIN_FREE_BYTES").value_or(std::string());
+  if (least.empty()) return limits;
+  limits.min_free_bytes = bytes_from(least);
+  if (!limits.min_free_bytes) return bad_number("KILN_CACHE_MIN_FREE_BYTES", least, kWanted);
+  return limits;
+}
+
 }  // namespace
+
+std::optional<std::uint64_t> bytes_from(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  unsigned shift = 0;
+  if (!text.empty())
+    if (const auto unit = kUnits.find(text.back()); unit != std::string_view::npos) {
+      shift = 10 * (static_cast<unsigned>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  const auto number = number_from<std::uint64_t>(text);
+  if (!number || *number > (UINT64_MAX >> shift)) return std::nullopt;
+  return *number << shift;
+}
 
 EnvironmentReader process_environment() {
   return [](const char* name) -> std::optional<std::string> {
@@ -69,6 +147,10 @@ Result<RuntimeOptions> options_from(const EnvironmentReader& environment, Option
   from = {};
   RuntimeOptions options;
   options.cache_directory = cache_directory_from(environment, from.cache_directory);
+  const auto read_only = value_of(environment, "KILN_CACHE_READONLY", from.read_only_caches);
+  for (const auto path : split(read_only, ':')) options.read_only_caches.emplace_back(path);
+  KILN_TRY(options.cache_trust, trust_from(environment));
+  KILN_TRY(options.cache_limits, limits_from(environment));
   options.source_directory = value_of(environment, "KILN_SOURCE_DIR", from.source_directory);
   options.nvrtc = value_of(environment, "KILN_NVRTC", from.nvrtc);
   if (const auto jobs = value_of(environment, "KILN_JOBS", from.jobs); !jobs.empty()) {

@@ -169,14 +169,20 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
   if (auto status = make_absolute(options); !status) return status.error();
   // NVRTC reads this one by itself and makes other code of the same inputs.
   if (const auto version = process_environment()("NV_NVVM_VERSION"); version) {
-    if (options.log && !options.cache_directory.empty())
+    if (options.log && (!options.cache_directory.empty() || !options.read_only_caches.empty()))
       options.log(LogLevel::warning, "the cache is off, since NV_NVVM_VERSION=" + *version +
                                          " changes what NVRTC makes; unset it to use the cache");
     options.cache_directory.clear();
+    options.read_only_caches.clear();
   }
   std::optional<cache::Store> store;
-  if (!options.cache_directory.empty()) {
-    auto opened = cache::Store::open({options.cache_directory, options.durable, options.log});
+  if (!options.cache_directory.empty() || !options.read_only_caches.empty()) {
+    auto opened = cache::Store::open({.directory = options.cache_directory,
+                                      .durable = options.durable,
+                                      .log = options.log,
+                                      .read_only = options.read_only_caches,
+                                      .trust = options.cache_trust,
+                                      .limits = options.cache_limits});
     if (!opened) return opened.error();
     store = *std::move(opened);
   }
@@ -281,6 +287,9 @@ Result<TensorMapArray> Runtime::tensor_map_array(std::size_t count) {
 
 RuntimeCounters Runtime::counters() const noexcept {
   return state_->counters.snapshot();
+}
+cache::StoreCounters Runtime::cache_counters() const {
+  return state_->store ? state_->store->counters() : cache::StoreCounters{};
 }
 const RuntimeOptions& Runtime::options() const noexcept {
   return state_->options;

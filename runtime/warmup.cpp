@@ -131,6 +131,7 @@ void count(WarmupReport& report) {
     switch (kernel.origin) {
       case Origin::memory:
       case Origin::disk:
+      case Origin::lower_tier:
         ++report.hits;
         break;
       case Origin::compiled:
@@ -155,6 +156,8 @@ std::string_view to_string(Origin origin) noexcept {
       return "memory";
     case Origin::disk:
       return "disk";
+    case Origin::lower_tier:
+      return "lower tier";
     case Origin::compiled:
       return "compiled";
     case Origin::waited:

@@ -29,4 +29,5 @@ kiln_install_pkgconfig(kiln-kernels "The kernels that Kiln ships" "kiln" "-lkiln
 kiln_install_pkgconfig(kiln-spdlog "Kiln's log sink over spdlog" "kiln" "-lkiln_spdlog" "")
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cache/FORMAT.md
+              ${PROJECT_SOURCE_DIR}/cache/BUNDLE.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,5 +1,6 @@
 // What the store costs: a verified hit beside its floor (the same file opened, read and not looked
-// at), a publish beside the three calls that it cannot do without, a miss, a lock.
+// at), a publish beside the three calls that it cannot do without, a miss, a lock; and how that
+// depends on what is in the store.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/growth_rows.hpp"
 #include "bench/rounds.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/store.hpp"
@@ -169,6 +171,8 @@ int run(int argc, char** argv) {
   for (const std::size_t kilobytes : {5u, 40u, 200u, 1024u}) hit_rows(report, kilobytes);
   for (const std::size_t kilobytes : {5u, 40u, 200u, 1024u}) publish_rows(report, kilobytes);
   other_rows(report);
+  tier_rows(report);
+  growth_rows(report);
   return report.finish();
 }
 

@@ -235,11 +235,12 @@ TEST(Lock, IsTakenOnTheFileThatOthersWillOpen) {
     std::filesystem::remove(std::exchange(lock_to_delete, "/nowhere"));
     return kRealCalls.set_lock(fd, lock);
   };
-  Store store = *StoreWithCalls::open({.directory = directory.path()}, calls);
-  lock_to_delete = directory / "v1/lock";
+  const std::filesystem::path root = directory / "cache";
+  Store store = *StoreWithCalls::open({.directory = root}, calls);
+  lock_to_delete = (root / "v1/lock").string();
   const LockAttempt attempt = store.try_lock(kName);
   ASSERT_EQ(attempt.outcome, LockOutcome::held);
-  EXPECT_EQ(open_store(directory.path()).try_lock(kName).outcome, LockOutcome::busy);
+  EXPECT_EQ(open_store(root).try_lock(kName).outcome, LockOutcome::busy);
 }
 
 // A table of calls that fails to lock with `lock_error`.

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "cache/layout.hpp"
 #include "cache/store_with_calls.hpp"
 #include "cache/system_calls.hpp"
 #include "kiln/cache/digest.hpp"
@@ -30,6 +33,7 @@ struct Faults {
   bool no_anonymous_files = false;
   bool no_openat2 = false;
   bool short_transfers = false;
+  bool late_names = false;  // what others named does not show
   int calls = 0;
   int syncs = 0;
 } faults;
@@ -45,6 +49,7 @@ bool fails() {
 SystemCalls faulty_calls() {
   SystemCalls calls = kRealCalls;
   calls.openat2 = [](int directory, const char* path, int flags, unsigned long long resolve) {
+    if (faults.late_names && (flags & O_DIRECTORY) == 0) return errno = ENOENT, -1;
     if (faults.no_openat2) return errno = ENOSYS, -1;
     return fails() ? -1 : kRealCalls.openat2(directory, path, flags, resolve);
   };
@@ -53,6 +58,25 @@ SystemCalls faulty_calls() {
       return errno = EOPNOTSUPP, -1;
     return fails() ? -1 : kRealCalls.openat(directory, path, flags, mode);
   };
+  calls.fstat = [](int fd, struct stat* to) { return fails() ? -1 : kRealCalls.fstat(fd, to); };
+  calls.fstatat = [](int directory, const char* path, struct stat* to, int flags) {
+    return fails() ? -1 : kRealCalls.fstatat(directory, path, to, flags);
+  };
+  calls.pread = [](int fd, void* to, size_t size, off_t at) {
+    if (faults.short_transfers) size = std::min<size_t>(size, 100);
+    return fails() ? -1 : kRealCalls.pread(fd, to, size, at);
+  };
+  calls.pwrite = [](int fd, const void* from, size_t size, off_t at) {
+    if (faults.short_transfers) size = std::min<size_t>(size, 7);
+    return fails() ? -1 : kRealCalls.pwrite(fd, from, size, at);
+  };
+  calls.futimens = [](int fd, const timespec* to) {
+    return fails() ? -1 : kRealCalls.futimens(fd, to);
+  };
+  calls.get_lock = [](int fd, struct flock* lock) {
+    return fails() ? -1 : kRealCalls.get_lock(fd, lock);
+  };
+  calls.free_space = [](int fd, Space* to) { return fails() ? -1 : kRealCalls.free_space(fd, to); };
   calls.read = [](int fd, void* to, size_t size) {
     if (faults.short_transfers) size = std::min<size_t>(size, 7);
     return fails() ? -1 : kRealCalls.read(fd, to, size);
@@ -124,11 +148,11 @@ bool lasts(int error) {
 
 /// Fails call 0, 1, 2 ... of `work` in turn, once or from there on, until it makes fewer calls.
 template <class Work>
-void for_every_fault(const Faults& kind, Work&& work) {
+void for_every_fault(const Faults& kind, Work&& work, int step = 1) {
   for (const int error : kErrors) {
     for (const bool all : {false, true}) {
       if (all && !lasts(error)) continue;
-      for (int first = 0;; ++first) {
+      for (int first = 0;; first += step) {
         SCOPED_TRACE(std::string(::strerrordesc_np(error)) + " at call " + std::to_string(first) +
                      (all ? " and on" : ""));
         faults = kind;
@@ -143,6 +167,7 @@ void for_every_fault(const Faults& kind, Work&& work) {
 }
 
 TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   for (const bool anonymous : {true, false}) {
     for (const bool damaged : {false, true}) {
@@ -173,9 +198,10 @@ TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
 }
 
 TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   const TemporaryDirectory directory;
-  Store store = *StoreWithCalls::open({.directory = directory.path()}, calls);
+  Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
   faults = {};
   ASSERT_TRUE(publish(store, kKey).ok());
   for_every_fault({}, [&] {
@@ -187,7 +213,95 @@ TEST(StoreFaults, ALookUpEndsWithTheEntryOrWithout) {
   });
 }
 
+// All else that a store does, each with every fault at every call: it does it, or says why not, or
+// does less; what is left is whole, and the same done again without a fault does it.
+TEST(StoreFaults, MaintenanceEndsWellOrSaysWhyNot) {
+  test::use_memory_for_temporary_files();
+  const SystemCalls calls = faulty_calls();
+  struct {
+    const char* name;
+    bool (*run)(Store& store);  // false when it said that it failed
+    std::size_t left;           // of three entries, once it was done
+  } const works[] = {
+      {"trim", [](Store& s) { return s.trim({.max_bytes = 0}).has_value(); }, 0},
+      {"clear", [](Store& s) { return s.clear().has_value(); }, 0},
+      {"discard", [](Store& s) { return s.discard(digest_of(kKey)).ok(); }, 2},
+      {"repair", [](Store& s) { return s.repair(Repair::quarantine).has_value(); }, 2},
+      {"collect garbage", [](Store& s) { return s.collect_garbage().has_value(); }, 3},
+      {"measure", [](Store& s) { return s.measure().has_value(); }, 3},
+      {"list", [](Store& s) { return s.list().has_value(); }, 3},
+      {"verify", [](Store& s) { return s.verify().has_value(); }, 3},
+      {"records", [](Store& s) { return s.records("tools").size() <= 1; }, 3},
+      {"add a record", [](Store& s) { return s.add_record("tools", "b").ok(); }, 3},
+  };
+  for (const auto& work : works) {
+    const bool repairs = work.name == std::string("repair");
+    const TemporaryDirectory directory;
+    // Few calls of a whole trim are unlike those before them.
+    const int step = work.left == 0 ? 13 : 1;
+    for_every_fault(
+        {},
+        [&] {
+          const fs::path root = directory / "cache";
+          Store store = *StoreWithCalls::open({.directory = root}, calls);
+          const Faults fault = std::exchange(faults, {});
+          for (const char* key : {"k=1", "k=2", "k=3"}) EXPECT_TRUE(publish(store, key).ok());
+          EXPECT_TRUE(store.add_record("tools", "a").ok());
+          if (repairs) write_file(path_of(root, kKey), "damaged");
+          faults = fault;
+          static_cast<void>(work.run(store));
+          const bool reached = faults.calls > faults.first;
+          faults = {};
+          std::size_t whole = 0;
+          for (const char* key : {"k=1", "k=2", "k=3"}) {
+            const Found found = store.find(digest_of(key), key);
+            whole += found.entry ? 1 : 0;
+            EXPECT_TRUE(found.damage.empty() || repairs) << found.damage;
+          }
+          EXPECT_GE(whole, work.left) << work.name;
+          EXPECT_TRUE(work.run(store)) << work.name;
+          EXPECT_EQ(store.list()->size(), work.left) << work.name;
+          EXPECT_TRUE(publish(store, kKey).ok());
+          EXPECT_TRUE(finds(store, kKey));
+          return reached;
+        },
+        step);
+  }
+}
+
+TEST(StoreFaults, AUseThatCannotBeNotedIsAHitAllTheSame) {
+  test::use_memory_for_temporary_files();
+  const SystemCalls calls = faulty_calls();
+  const TemporaryDirectory directory;
+  Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
+  faults = {};
+  ASSERT_TRUE(publish(store, kKey).ok());
+  for_every_fault({}, [&] {
+    fs::last_write_time(path_of(directory / "cache", kKey),
+                        fs::file_time_type::clock::now() - std::chrono::hours(5));
+    const Found found = store.find(digest_of(kKey), kKey);
+    const bool reached = faults.calls > faults.first;
+    EXPECT_TRUE(found.entry || reached);
+    return reached;
+  });
+}
+
+// A network file system may hide for a while what another machine has just named.
+TEST(StoreFaults, AnEntryOfAnotherThatDoesNotShowYetIsNoFailure) {
+  const SystemCalls calls = faulty_calls();
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  faults = {.late_names = true};
+  Store store = *StoreWithCalls::open({.directory = f.root, .log = f.sink()}, calls);
+  EXPECT_FALSE(store.find(digest_of(kKey), kKey).entry);
+  EXPECT_TRUE(publish(store, kKey).ok());
+  EXPECT_TRUE(f.warnings.empty());
+  faults = {};
+  EXPECT_TRUE(finds(store, kKey));
+}
+
 TEST(StoreFaults, ALockIsHadOrUnavailable) {
+  test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();
   for_every_fault({}, [&] {
     const TemporaryDirectory directory;
@@ -204,11 +318,57 @@ TEST(StoreFaults, ALockIsHadOrUnavailable) {
   });
 }
 
+// What a publish costs must not grow with what is there; instructions are counted by the benchmark.
+TEST(StoreFaults, APublishMakesAsManyCallsHoweverMuchIsThere) {
+  test::use_memory_for_temporary_files();
+  const SystemCalls calls = faulty_calls();
+  const TemporaryDirectory directory;
+  Store store = *StoreWithCalls::open({.directory = directory / "cache"}, calls);
+  // Three keys of one shard, so that its directory is there and swept.
+  std::vector<std::string> keys;
+  for (int i = 0; keys.size() < 3; ++i) {
+    const std::string key = "key " + std::to_string(i);
+    if (keys.empty() || shard_of(digest_of(key)) == shard_of(digest_of(keys[0])))
+      keys.push_back(key);
+  }
+  faults = {};
+  const auto calls_of = [&](const std::string& key) {
+    faults.calls = 0;
+    EXPECT_TRUE(publish(store, key).ok());
+    return faults.calls;
+  };
+  calls_of(keys[0]);
+  const int few = calls_of(keys[1]);
+  for (int i = 0; i < 3000; ++i)
+    ASSERT_TRUE(store.publish("fill " + std::to_string(i), {}, {}).ok());
+  EXPECT_EQ(calls_of(keys[2]), few);
+  EXPECT_LT(few, 40);
+}
+
 Store* intruder = nullptr;
 
 TEST(StoreFaults, AGoodEntryThatReplacesADamagedOneMeanwhileIsKept) {
   Fixture f;
   SystemCalls calls = kRealCalls;
+  calls.fstat = [](int fd, struct stat* to) { return fails() ? -1 : kRealCalls.fstat(fd, to); };
+  calls.fstatat = [](int directory, const char* path, struct stat* to, int flags) {
+    return fails() ? -1 : kRealCalls.fstatat(directory, path, to, flags);
+  };
+  calls.pread = [](int fd, void* to, size_t size, off_t at) {
+    if (faults.short_transfers) size = std::min<size_t>(size, 100);
+    return fails() ? -1 : kRealCalls.pread(fd, to, size, at);
+  };
+  calls.pwrite = [](int fd, const void* from, size_t size, off_t at) {
+    if (faults.short_transfers) size = std::min<size_t>(size, 7);
+    return fails() ? -1 : kRealCalls.pwrite(fd, from, size, at);
+  };
+  calls.futimens = [](int fd, const timespec* to) {
+    return fails() ? -1 : kRealCalls.futimens(fd, to);
+  };
+  calls.get_lock = [](int fd, struct flock* lock) {
+    return fails() ? -1 : kRealCalls.get_lock(fd, lock);
+  };
+  calls.free_space = [](int fd, Space* to) { return fails() ? -1 : kRealCalls.free_space(fd, to); };
   calls.read = [](int fd, void* to, size_t size) {
     const ssize_t count = kRealCalls.read(fd, to, size);
     Store* const other = std::exchange(intruder, nullptr);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -11,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/file.hpp"
@@ -66,6 +69,9 @@ struct Fixture {
   Store reopened(bool durable = false) {
     return *Store::open({.directory = root, .durable = durable, .log = sink()});
   }
+  Store reopened(Trust trust) {
+    return *Store::open({.directory = root, .log = sink(), .trust = std::move(trust)});
+  }
   LogSink sink() {
     return [this](LogLevel level, std::string_view text) {
       EXPECT_EQ(level, LogLevel::warning);
@@ -73,6 +79,23 @@ struct Fixture {
     };
   }
 };
+
+inline constexpr uid_t kNobody = 65534;
+
+/// Runs `work` in a child under another user, in its one group; its result is the exit status.
+template <class Work>
+int as_user(uid_t user, gid_t group, Work&& work) {
+  return test::in_child([&] {
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 ||
+        ::setresuid(user, user, user) != 0)
+      return 100;
+    return work();
+  });
+}
+template <class Work>
+int as_nobody(Work&& work) {
+  return as_user(kNobody, kNobody, std::forward<Work>(work));
+}
 
 /// A failure to store that tells its reader what to do.
 inline void expect_useful(const Status& status, const fs::path& root) {

@@ -19,10 +19,10 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
     std::string_view said;
   } faults[] = {
       {{},
-       "a verb is missing; the verbs of kiln are cache, prewarm, compile, bench, doctor, "
-       "completion; see "
+       "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, explain, bench, "
+       "doctor, keygen, completion; see "
        "kiln --help"},
-      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, compile, bench"},
+      {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, bundle, prewarm"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
       {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, extract, verify"},
       {{"cache", "lst"},
@@ -53,6 +53,20 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
       {{"cache", "ls", "--arch", "sm_90a"}, "--arch"},
       {{"cache", "extract", "5f3a"}, "--cubin, --source and --log"},
       {{"cache", "extract", "5f3a", "--log", "--source"}, "one of"},
+      {{"bundle"}, "a verb is missing; the verbs of kiln bundle are pack, unpack, ls, verify"},
+      {{"bundle", "pack", "x.kiln"}, "--secret-key"},
+      {{"bundle", "pack", "x.kiln", "--unsigned", "--secret-key", "k"}, "--unsigned"},
+      {{"bundle", "pack"}, "FILE"},
+      {{"bundle", "verify", "x.kiln"}, "--signer"},
+      {{"bundle", "unpack", "x.kiln"}, "--signer"},
+      {{"bundle", "verify", "x.kiln", "--signer", "ed25519:12"}, "64 lower-case"},
+      {{"bundle", "verify", "x.kiln", "--signer", "k", "--any-signer"}, "--any-signer"},
+      {{"keygen"}, "FILE"},
+      {{"explain"}, "--manifest"},
+      {{"explain", "x.cu", "--model", kModel}, "--manifest"},
+      {{"explain", "--model", kModel, "--entry", "f"}, "a manifest says them itself"},
+      {{"explain", "x.cu", "--tp", "4"}, "--tp and --kv go with"},
+      {{"cache", "diff", "5f3a"}, "SECOND"},
       {{"compile"}, "FILE"},
       {{"completion", "csh"}, "fish"},
       {{"doctor", "-j", "many"}, "--jobs"},
@@ -85,6 +99,13 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
                                                        {"compile"},
                                                        {"bench"},
                                                        {"doctor"},
+                                                       {"explain"},
+                                                       {"keygen"},
+                                                       {"cache", "diff"},
+                                                       {"bundle", "pack"},
+                                                       {"bundle", "unpack"},
+                                                       {"bundle", "ls"},
+                                                       {"bundle", "verify"},
                                                        {"completion"},
                                                        {"cache", "ls"},
                                                        {"cache", "show"},

@@ -1,10 +1,19 @@
-// Public faults of other kernel caches, tried on ours: T2, T19, T20.
+// Public faults of other kernel caches, tried on ours: T2, T10, T13, T14, T16, T19, T20, T32.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "kiln/cache/store.hpp"
 #include "support/runtime_fixture.hpp"
@@ -147,6 +156,236 @@ TEST_F(Trial, T20_AnEntryWhoseCodeIsForAnotherTargetNeverReachesTheDriver) {
   ASSERT_TRUE(next.add_source("scale.cu", kScaleSource));
   ASSERT_TRUE(next.artifact(*next.add(scale_spec(1)), "sm_90a"));
   EXPECT_EQ(next.counters().compiles, 0u);
+}
+
+// T10: whatever became of an entry, it is compiled again, with one warning, and repaired.
+TEST_F(Trial, T10_EveryDamageIsRepairedByOneCompile) {
+  using Bytes = std::string;
+  struct {
+    const char* name;
+    void (*apply)(const std::filesystem::path& entry, Bytes bytes, const Bytes& other);
+  } const damages[] = {
+      {"cut to nothing", [](auto& p, Bytes, auto&) { write_file(p, ""); }},
+      {"cut to a byte", [](auto& p, Bytes b, auto&) { write_file(p, b.substr(0, 1)); }},
+      {"cut to half", [](auto& p, Bytes b, auto&) { write_file(p, b.substr(0, b.size() / 2)); }},
+      {"cut by a byte", [](auto& p, Bytes b, auto&) { write_file(p, b.substr(0, b.size() - 1)); }},
+      {"flipped in front",
+       [](auto& p, Bytes b, auto&) {
+         b.front() ^= 1;
+         write_file(p, b);
+       }},
+      {"flipped in the middle",
+       [](auto& p, Bytes b, auto&) {
+         b[b.size() / 2] ^= 1;
+         write_file(p, b);
+       }},
+      {"flipped at the end",
+       [](auto& p, Bytes b, auto&) {
+         b.back() ^= 1;
+         write_file(p, b);
+       }},
+      {"junk appended", [](auto& p, Bytes b, auto&) { write_file(p, b + "junk"); }},
+      {"another entry", [](auto& p, Bytes, auto& other) { write_file(p, other); }},
+      {"a directory",
+       [](auto& p, Bytes, auto&) {
+         std::filesystem::remove(p);
+         std::filesystem::create_directories(p / "full");
+       }},
+      {"a fifo",
+       [](auto& p, Bytes, auto&) {
+         std::filesystem::remove(p);
+         ASSERT_EQ(::mkfifo(p.c_str(), 0666), 0);
+       }},
+      {"a dangling link",
+       [](auto& p, Bytes, auto&) {
+         std::filesystem::remove(p);
+         std::filesystem::create_symlink("nowhere", p);
+       }},
+  };
+  const int count = static_cast<int>(std::size(damages));
+  std::vector<cache::Digest> keys;
+  std::vector<std::string> cubins;
+  const auto run = [&](std::uint64_t compiles, std::size_t warnings) {
+    warnings_.clear();
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    for (int i = 0; i < count; ++i) {
+      const auto artifact = runtime.artifact(*runtime.add(scale_spec(i)), "sm_90a");
+      ASSERT_TRUE(artifact) << damages[i].name << ": " << message_of(artifact);
+      if (static_cast<int>(keys.size()) < count) {
+        keys.push_back(artifact->key);
+        cubins.push_back(cubin_of(*artifact));
+      }
+      EXPECT_EQ(cubin_of(*artifact), cubins[static_cast<std::size_t>(i)]) << damages[i].name;
+    }
+    EXPECT_EQ(runtime.counters().compiles, compiles);
+    EXPECT_EQ(warnings_.size(), warnings) << ::testing::PrintToString(warnings_);
+  };
+  run(static_cast<std::uint64_t>(count), 0);
+  const auto other = read_file(entry_path(keys.back()));
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    damages[i].apply(entry_path(keys[i]), read_file(entry_path(keys[i])), other);
+  run(static_cast<std::uint64_t>(count), static_cast<std::size_t>(count));
+  run(0, 0);
+}
+
+// T14: a place that cannot hold a cache costs one warning with path, reason and cure, and no
+// answer.
+TEST_F(Trial, T14_APlaceThatCannotHoldACacheCostsAWarning) {
+  struct {
+    const char* name;
+    std::filesystem::path (*make)(const std::filesystem::path& directory);
+    bool works;
+  } const places[] = {
+      {"a file",
+       [](auto& d) {
+         write_file(d / "file", "x");
+         return d / "file";
+       },
+       false},
+      {"below a file", [](auto& d) { return d / "file" / "cache"; }, false},
+      {"a dangling link",
+       [](auto& d) {
+         std::filesystem::create_symlink(d / "no" / "where", d / "dangling");
+         return d / "dangling";
+       },
+       false},
+      {"a link loop",
+       [](auto& d) {
+         std::filesystem::create_symlink(d / "loop", d / "loop");
+         return d / "loop";
+       },
+       false},
+      {"a name of 256 bytes", [](auto& d) { return d / std::string(256, 'n'); }, false},
+      {"a directory that everybody writes",
+       [](auto& d) {
+         std::filesystem::create_directory(d / "open");
+         std::filesystem::permissions(d / "open", std::filesystem::perms(0777));
+         return d / "open";
+       },
+       false},
+      {"a name of 255 bytes", [](auto& d) { return d / std::string(255, 'n'); }, true},
+      {"a link",
+       [](auto& d) {
+         std::filesystem::create_directory(d / "real");
+         std::filesystem::create_symlink("real", d / "link");
+         return d / "link";
+       },
+       true},
+  };
+  for (const auto& place : places) {
+    SCOPED_TRACE(place.name);
+    warnings_.clear();
+    auto with = options();
+    with.cache_directory = place.make(directory_.path());
+    auto runtime = open(with);
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    const auto report = [&] {
+      EXPECT_TRUE(runtime.add(scale_spec(1)) && runtime.add(scale_spec(2)));
+      return runtime.warmup({.architectures = {"sm_90a"}});
+    }();
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->failed, 0u);
+    EXPECT_EQ(report->not_stored, place.works ? 0u : 2u);
+    ASSERT_EQ(warnings_.size(), place.works ? 0u : 1u) << ::testing::PrintToString(warnings_);
+    if (place.works) continue;
+    EXPECT_NE(warnings_[0].find(with.cache_directory.string()), std::string::npos) << warnings_[0];
+    EXPECT_NE(warnings_[0].find("KILN_CACHE_DIR"), std::string::npos) << warnings_[0];
+  }
+}
+
+TEST_F(Trial, T14_ADiskThatIsFullOrReadOnlyCostsAWarningAndLeavesNothing) {
+  const std::string mounted = directory_ / "mounted";
+  std::filesystem::create_directory(mounted);
+  for (const char* options_of_mount : {"size=4k,mode=755", "size=64k,mode=755,ro"}) {
+    SCOPED_TRACE(options_of_mount);
+    const bool read_only = std::string_view(options_of_mount).ends_with("ro");
+    const int status = in_child([&] {
+      if (::unshare(CLONE_NEWNS) != 0 ||
+          ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          ::mount("tmpfs", mounted.c_str(), "tmpfs", read_only ? MS_RDONLY : 0,
+                  read_only ? "size=64k,mode=755" : options_of_mount) != 0)
+        return 100;
+      auto with = options();
+      with.cache_directory = mounted;
+      auto runtime = open(with);
+      if (!runtime.add_source("scale.cu", kScaleSource)) return 1;
+      const auto artifact = runtime.artifact(*runtime.add(scale_spec(1)), "sm_90a");
+      if (!artifact) return 2;
+      if (runtime.counters().failed_stores != 1) return 3;
+      const auto counters = runtime.cache_counters();
+      if ((read_only ? counters.not_writable : counters.no_space) == 0) return 4;
+      if (!dot_names_below(mounted).empty()) return 5;
+      return warnings_.size() == 1 && warnings_with(mounted) == 1 ? 0 : 6;
+    });
+    if (status == 100) GTEST_SKIP() << "needs the right to mount";
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST_F(Trial, T14_AClockThatIsADayOffLosesNothing) {
+  for (const int hours : {-24, 24}) {
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    const auto made = runtime.artifact(*runtime.add(scale_spec(hours)), "sm_90a");
+    ASSERT_TRUE(made) << message_of(made);
+    std::filesystem::last_write_time(
+        entry_path(made->key),
+        std::filesystem::file_time_type::clock::now() + std::chrono::hours(hours));
+    auto later = open();
+    ASSERT_TRUE(later.add_source("scale.cu", kScaleSource));
+    ASSERT_TRUE(later.artifact(*later.add(scale_spec(hours)), "sm_90a"));
+    EXPECT_EQ(later.counters().disk_hits, 1u);
+  }
+  EXPECT_TRUE(warnings_.empty()) << ::testing::PrintToString(warnings_);
+}
+
+// T32: a filled cache that is unpacked elsewhere, with all times zero and read-only, serves another
+// user with nothing but hits.
+TEST_F(Trial, T32_ABakedCacheServesAnotherUserFromAnotherPlace) {
+  {
+    auto runtime = open();
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(runtime.add(scale_spec(i)));
+    ASSERT_EQ(runtime.warmup({.architectures = {"sm_90a"}})->compiled, 3u);
+  }
+  const auto elsewhere = directory_ / "elsewhere";
+  std::filesystem::copy(cache_, elsewhere, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(cache_);
+  for (const auto& file : std::filesystem::recursive_directory_iterator(elsewhere)) {
+    const timespec zero[2] = {{0, 0}, {0, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, file.path().c_str(), zero, 0), 0);
+  }
+  const int status = in_child([&] {
+    if (::geteuid() == 0) {
+      if (::unshare(CLONE_NEWNS) == 0 &&
+          ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+          ::mount(elsewhere.c_str(), elsewhere.c_str(), nullptr, MS_BIND, nullptr) == 0)
+        static_cast<void>(::mount(nullptr, elsewhere.c_str(), nullptr,
+                                  MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr));
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 1;
+    }
+    ::unsetenv("HOME");
+    auto with = options();
+    with.cache_directory.clear();
+    with.read_only_caches = {elsewhere};
+    auto runtime = open(with);
+    if (!runtime.add_source("scale.cu", kScaleSource)) return 2;
+    for (int i = 0; i < 3; ++i)
+      if (!runtime.add(scale_spec(i))) return 3;
+    const auto report = runtime.warmup({.architectures = {"sm_90a"}});
+    if (!report || report->hits != 3) return 4;
+    for (const auto& kernel : report->kernels)
+      if (kernel.origin != Origin::lower_tier || !kernel.stored) return 5;
+    const auto counters = runtime.counters();
+    if (counters.lower_tier_hits != 3 || counters.compiles != 0 || counters.disk_hits != 0)
+      return 6;
+    if (runtime.cache_counters().tiers.at(0).hits != 3) return 7;
+    // What is not there is compiled and kept nowhere, which nobody needs to be warned of.
+    if (!runtime.artifact(*runtime.add(scale_spec(9)), "sm_90a")) return 8;
+    return warnings_.empty() ? 0 : 9;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 // The key and the bytes of an entry hold no place: another directory, home and working directory.

@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "tests/runtime/fake_tree.hpp"
 
 namespace kiln {
@@ -51,6 +58,57 @@ TEST(Options, RefuseABadNumberOfJobs) {
   }
   for (const auto* jobs : {"", "0", "1024"})
     EXPECT_TRUE(options_from(environment_of({{"KILN_JOBS", jobs}}))) << jobs;
+}
+
+TEST(Options, SetUpTheCache) {
+  const auto options = options_from(environment_of({{"KILN_CACHE_READONLY", "/a:/b c::/d"},
+                                                    {"KILN_CACHE_USERS", "1000,0,4294967295"},
+                                                    {"KILN_CACHE_GROUP", "50"},
+                                                    {"KILN_CACHE_MAX_BYTES", "3M"},
+                                                    {"KILN_CACHE_MIN_FREE_BYTES", "0"}}));
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->read_only_caches, (std::vector<std::filesystem::path>{"/a", "/b c", "/d"}));
+  EXPECT_EQ(options->cache_trust.users, (std::vector<std::uint32_t>{1000, 0, 4294967295}));
+  EXPECT_EQ(options->cache_trust.group, 50U);
+  EXPECT_EQ(options->cache_limits.max_bytes, 3U << 20);
+  EXPECT_EQ(options->cache_limits.min_free_bytes, 0U);
+
+  const auto defaults = options_from(environment_of({}));
+  ASSERT_TRUE(defaults);
+  EXPECT_TRUE(defaults->read_only_caches.empty() && defaults->cache_trust.users.empty());
+  EXPECT_FALSE(defaults->cache_trust.group || defaults->cache_limits.min_free_bytes);
+  EXPECT_EQ(defaults->cache_limits.max_bytes, std::uint64_t{8} << 30);
+}
+
+TEST(Options, RefuseCacheSettingsThatAreNoNumbers) {
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>{{"KILN_CACHE_USERS", "root"},
+                                          {"KILN_CACHE_GROUP", "-1"},
+                                          {"KILN_CACHE_MAX_BYTES", "8 G"},
+                                          {"KILN_CACHE_MIN_FREE_BYTES", "99999999999T"}}) {
+    const auto options = options_from(environment_of({{name, value}}));
+    ASSERT_FALSE(options) << name;
+    EXPECT_EQ(options.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(options.error().message().find(name + " is \"" + value), std::string::npos);
+  }
+}
+
+TEST(Options, BytesHaveUnits) {
+  const struct {
+    const char* text;
+    std::optional<std::uint64_t> bytes;
+  } cases[] = {{"0", 0},
+               {"17", 17},
+               {"2K", 2048},
+               {"1T", std::uint64_t{1} << 40},
+               {"16777215T", std::uint64_t{16777215} << 40},
+               {"16777216T", std::nullopt},
+               {"", std::nullopt},
+               {"K", std::nullopt},
+               {"1k", std::nullopt},
+               {"1.5G", std::nullopt},
+               {"-1", std::nullopt}};
+  for (const auto& c : cases) EXPECT_EQ(bytes_from(c.text), c.bytes) << c.text;
 }
 
 TEST(Options, ReadTheProcessEnvironment) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -160,11 +161,11 @@ class TracedWarmStart : public ::testing::Test {
   }
 
   /// Checks that the traced worker found everything, complained of nothing and wrote nothing.
-  void expect_only_reads(const ProcessResult& result) const {
+  void expect_only_reads(const ProcessResult& result, const char* hits = "disk_hits") const {
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
     const auto said = nlohmann::json::parse(result.out, nullptr, false);
     ASSERT_TRUE(said.is_object()) << result.out;
-    EXPECT_EQ(said["disk_hits"], kKernels);
+    EXPECT_EQ(said[hits], kKernels);
     EXPECT_EQ(said["compiles"], 0);
     EXPECT_EQ(said["warnings"].size(), 0u) << said["warnings"];
     const auto trace = read_file(trace_);
@@ -188,6 +189,21 @@ TEST_F(TracedWarmStart, WritesNothingAsAnotherUser) {
   if (run({KILN_WORKER_PATH}, kNobody).exit_code == 127)
     GTEST_SKIP() << "another user cannot reach " << KILN_WORKER_PATH;
   expect_only_reads(run(traced(kKernels), kNobody));
+}
+
+// As an image has it: no cache directory of one's own, and a tier that belongs to root.
+TEST_F(TracedWarmStart, WritesNothingToAReadOnlyTierWhoeverUsesIt) {
+  auto arguments = traced(kKernels);
+  const auto tier = cache_.string();
+  std::replace(arguments.begin(), arguments.end(), tier, std::string());
+  auto environment = this_environment();
+  environment["KILN_CACHE_READONLY"] = tier;
+  ProcessRequest request{.arguments = arguments, .environment = environment};
+  expect_only_reads(run_process(request), "lower_tier_hits");
+  if (::geteuid() != 0 || run({KILN_WORKER_PATH}, kNobody).exit_code == 127) return;
+  request.user = kNobody;
+  std::filesystem::remove(trace_);
+  expect_only_reads(run_process(request), "lower_tier_hits");
 }
 
 TEST_F(TracedWarmStart, WritesNothingOnAReadOnlyMount) {

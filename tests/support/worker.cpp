@@ -3,6 +3,7 @@
 //
 //   worker CACHE_DIR KERNELS THREADS START [NVRTC]
 //
+// An empty CACHE_DIR is none; KILN_CACHE_READONLY lists read-only caches.
 // START is the reading of the monotonic clock, in milliseconds, to begin at, so that several
 // workers begin together; 0 is at once. Every thread asks for every kernel, in the same order, so
 // that all meet at each key. With no thread it warms up, as a server does.
@@ -33,6 +34,7 @@ bool nvrtc_is_mapped() {
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
   kiln::RuntimeOptions options;
+  if (auto from = kiln::options_from(kiln::process_environment())) options = *std::move(from);
   options.cache_directory = argv[1];
   if (argc > 5) options.nvrtc = argv[5];
   std::mutex log_mutex;
@@ -80,6 +82,7 @@ int main(int argc, char** argv) {
   const auto counters = runtime->counters();
   std::cout << nlohmann::json{{"compiles", counters.compiles},
                               {"disk_hits", counters.disk_hits},
+                              {"lower_tier_hits", counters.lower_tier_hits},
                               {"damaged", counters.damaged_entries},
                               {"errors", errors},
                               {"warnings", warnings},

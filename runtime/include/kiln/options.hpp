@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kiln/cache/api.hpp"
+#include "kiln/cache/store.hpp"
 #include "kiln/error.hpp"
 #include "kiln/log.hpp"
 
@@ -20,6 +22,11 @@ namespace kiln {
 struct RuntimeOptions {
   /// Where compiled kernels are kept; made at the first publish. Empty: nothing is kept on disk.
   std::filesystem::path cache_directory{};
+  /// Caches that are asked after it and never written, such as layers of an image, or bundles.
+  std::vector<std::filesystem::path> read_only_caches{};
+  /// Whose caches are believed, and how large the one that is written may grow.
+  cache::Trust cache_trust{};
+  cache::Limits cache_limits{};
   /// fsync what is published: for building images.
   bool durable = false;
   /// An NVRTC library, or a directory that holds one. Nothing else is tried when this is set.
@@ -51,16 +58,24 @@ KILN_API std::vector<std::string> variables_of_process(std::string_view prefix);
 /// The variables that options_from() took its settings from; empty for a default.
 struct OptionOrigins {
   std::string cache_directory{};  ///< KILN_CACHE_DIR, XDG_CACHE_HOME or HOME
+  std::string read_only_caches{};
   std::string source_directory{};
   std::string nvrtc{};
   std::string jobs{};
 };
 
+/// A number of bytes such as "512M": a whole number, and K, M, G or T for powers of 1024.
+KILN_API std::optional<std::uint64_t> bytes_from(std::string_view text);
+
 /// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
 /// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
-/// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
-/// KILN_JOBS that is not a whole number from 0 to 1024. `origins`, if not null, says where each
-/// setting came from.
+/// set. KILN_CACHE_READONLY lists read-only caches with colons between, KILN_CACHE_USERS trusted
+/// users by number with commas between; KILN_CACHE_SIGNERS public keys that may have signed bundles
+/// among those caches, with commas between; KILN_CACHE_GROUP is the number of a group that shares
+/// the cache; KILN_CACHE_MAX_BYTES and KILN_CACHE_MIN_FREE_BYTES are its limits, with K, M, G or T
+/// for powers of 1024. A variable that is set but empty counts as not set. Errors  invalid_argument
+/// for a KILN_JOBS that is not a whole number from 0 to 1024, and for numbers that are none.
+/// `origins`, if not null, says where each setting came from.
 KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
                                              OptionOrigins* origins = nullptr);
 

@@ -20,8 +20,10 @@
 
 #include "kiln/artifact.hpp"
 #include "kiln/cache/api.hpp"
+#include "kiln/cache/store.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
+#include "kiln/explain.hpp"
 #include "kiln/kernel.hpp"
 #include "kiln/kernel_spec.hpp"
 #include "kiln/launch.hpp"
@@ -54,7 +56,8 @@ struct Lookup {
 struct RuntimeCounters {
   std::uint64_t compiles = 0;  ///< that succeeded
   std::uint64_t failed_compiles = 0;
-  std::uint64_t disk_hits = 0;
+  std::uint64_t disk_hits = 0;        ///< in the writable cache directory
+  std::uint64_t lower_tier_hits = 0;  ///< in the read-only ones; cache_counters() tells them apart
   std::uint64_t disk_misses = 0;
   std::uint64_t damaged_entries = 0;
   std::uint64_t failed_stores = 0;
@@ -105,6 +108,11 @@ class KILN_API Runtime {
   /// Errors  as artifact(), up to the look-up.
   Result<Lookup> look_up(KernelId id, std::string_view architecture);
 
+  /// Why look_up() does not find it: the nearest entry and what of the key differs, or which check
+  /// refused the entry. Reads every entry of the store, and writes nothing.
+  /// Errors  as look_up(); io_failed when the store cannot be read.
+  Result<Explanation> explain(KernelId id, std::string_view architecture);
+
   /// The devices of this machine; empty without a driver.
   std::vector<DeviceInfo> devices();
   /// Errors  no_device when there is no driver or no such device.
@@ -120,6 +128,8 @@ class KILN_API Runtime {
   Result<TensorMapArray> tensor_map_array(std::size_t count);
 
   RuntimeCounters counters() const noexcept;
+  /// Of the store: each tier, and what could not be stored; all zero without a cache.
+  cache::StoreCounters cache_counters() const;
   const RuntimeOptions& options() const noexcept;
 
  private:

@@ -18,11 +18,12 @@ namespace kiln {
 
 /// Where an artifact came from.
 enum class Origin : unsigned char {
-  memory,    ///< already in this process
-  disk,      ///< a verified hit in the store
-  compiled,  ///< compiled by this call
-  waited,    ///< compiled by another process or thread while this call waited
-  failed,    ///< see KernelReport::status
+  memory,      ///< already in this process
+  disk,        ///< a verified hit in the writable cache directory
+  lower_tier,  ///< a verified hit in one of the read-only ones
+  compiled,    ///< compiled by this call
+  waited,      ///< compiled by another process or thread while this call waited
+  failed,      ///< see KernelReport::status
 };
 KILN_API std::string_view to_string(Origin origin) noexcept;
 

@@ -1,11 +1,13 @@
 // A content-addressed store of small binary objects: one self-contained file an entry, verified on
 // every read, published whole or not at all, and locked so that one process makes an entry while
-// the others do something else. It knows nothing of CUDA. FORMAT.md gives the bytes on disk.
+// the others do something else. One writable directory, and any number of read-only ones below it.
+// It knows nothing of CUDA. FORMAT.md gives the bytes on disk.
 //
 // Threads: every member of Store from any thread. Processes: any number share one directory.
 // A store is an aid: each failure is an ordinary value, and nothing here throws.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -20,6 +22,7 @@
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/log.hpp"
 #include "kiln/cache/result.hpp"
+#include "kiln/cache/signing.hpp"
 
 namespace kiln::cache {
 
@@ -47,6 +50,8 @@ struct Found {
   /// Why a file that is there was not used ("payload digest differs"); it counts as absent and is
   /// replaced by the next publish under its name.
   std::string damage;
+  /// The entry is one of a read-only tier.
+  bool in_lower_tier = false;
 };
 
 /// A lock on one key, held until destruction. An empty lock holds nothing.
@@ -79,48 +84,153 @@ struct LockAttempt {
 struct EntryInfo {
   Digest name{};
   std::uint64_t file_bytes = 0;
+  /// When it was published or last noted as used, at most an hour late; seconds since 1970.
+  std::int64_t used_seconds = 0;
   /// Why the entry is not usable; empty for a good one.
   std::string damage{};
-  /// The kind of a record, by verify() alone; empty for an entry.
+  /// The kind of a record, by verify() and repair() alone; empty for an entry.
   std::string record_kind{};
+};
+
+/// Whose directories and files are believed, besides one's own (by the effective user) and root's.
+/// What others own, or may write, is not used: it would be code of theirs that runs.
+struct Trust {
+  /// Users by number.
+  std::vector<std::uint32_t> users{};
+  /// A group by number, whose members share the store: they may write the directories, and what
+  /// belongs to the group is believed whichever member owns it.
+  std::optional<std::uint32_t> group{};
+  /// Of bundles among the read-only tiers: one of these must have signed. Who owns the file does
+  /// not matter then.
+  std::vector<PublicKey> signers{};
+};
+
+/// How large the writable directory may grow.
+struct Limits {
+  /// Of all entries. A publish that goes beyond removes entries, those first whose use is longest
+  /// ago, down to nine tenths. 0: no limit.
+  std::uint64_t max_bytes = std::uint64_t{8} << 30;
+  /// What stays free on the file system: a publish that would take of it is refused. Without a
+  /// value 64 MiB, or a hundredth of the file system where that is less.
+  std::optional<std::uint64_t> min_free_bytes{};
+  /// What was published or used so recently is not removed, even if that breaks the limit; nor is
+  /// an entry whose lock is held.
+  std::chrono::seconds grace{std::chrono::minutes(10)};
 };
 
 struct StoreOptions {
   /// Root of the store. Made, with its parents, at the first publish; reading never creates it.
+  /// Empty: nothing can be published.
   std::filesystem::path directory{};
   /// fsync each entry and its directory before publish() returns: for image builds. Without it a
   /// power cut can tear an entry, which then counts as damaged and is made again.
   bool durable = false;
   LogSink log{};
+  /// Roots of other stores, or bundles, asked in this order after `directory`. Nothing is ever
+  /// written to them.
+  std::vector<std::filesystem::path> read_only{};
+  Trust trust{};
+  Limits limits{};
+};
+
+struct Totals {
+  std::uint64_t bytes = 0;
+  std::uint64_t entries = 0;
+  bool operator==(const Totals&) const = default;
+};
+
+/// What one Store has done so far.
+struct TierCounters {
+  std::string path{};
+  bool read_only = false;
+  std::uint64_t hits = 0;
+  std::uint64_t damaged = 0;      ///< look-ups that found damage
+  std::uint64_t refused = 0;      ///< look-ups and publishes that its owner or mode turned away
+  std::uint64_t unavailable = 0;  ///< look-ups that failed for another reason
+};
+struct StoreCounters {
+  std::vector<TierCounters> tiers{};  ///< in the order of look-ups
+  std::uint64_t misses = 0;           ///< look-ups that no tier answered
+  std::uint64_t published = 0;        ///< files that publish() made
+  /// Publishes that failed, by what is in the way.
+  std::uint64_t no_space = 0;        ///< ENOSPC, EDQUOT, and the floor of free space
+  std::uint64_t not_writable = 0;    ///< EROFS, EACCES, EPERM, and directories not trusted
+  std::uint64_t no_descriptors = 0;  ///< EMFILE, ENFILE
+  std::uint64_t io_errors = 0;       ///< EIO and all others
+  Totals trimmed{};                  ///< removed to keep to the limit
+};
+
+/// What is in the writable directory, counted by listing it.
+struct StoreSize {
+  Totals entries{};
+  /// The kept totals, which publishing goes by; empty where some shard was never counted.
+  std::optional<Totals> kept{};
+  Totals records{};
+  Totals temporaries{};  ///< files that are being written, or whose writer was killed
+  Totals quarantined{};
+  std::optional<std::int64_t> oldest_use{};  ///< seconds since 1970
+  std::optional<std::int64_t> newest_use{};
+  std::uint64_t free_bytes = 0;  ///< on its file system
+};
+
+struct TrimRequest {
+  /// Removes entries until no more than this is left.
+  std::optional<std::uint64_t> max_bytes{};
+  /// Removes entries whose last use is longer ago.
+  std::optional<std::chrono::seconds> older_than{};
+  /// What was used so recently stays.
+  std::chrono::seconds grace{0};
+  /// Removes nothing, and says what it would.
+  bool dry_run = false;
+};
+struct TrimReport {
+  std::vector<EntryInfo> removed{};  ///< oldest use first
+  Totals left{};
+  std::size_t in_use = 0;  ///< entries that stay since their lock is held
+};
+
+/// What becomes of a damaged file.
+enum class Repair : unsigned char {
+  remove,
+  quarantine,  ///< moved to v1/q of the root, for whoever wants to look at it
 };
 
 class KILN_API Store {
  public:
   /// Opens the store without touching the disk beyond looking at it.
-  /// Errors  invalid_argument when the directory is empty or relative to nothing.
+  /// Errors  invalid_argument when no directory is named, or one is relative to nothing.
   static Result<Store> open(StoreOptions options);
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
   ~Store();
 
+  /// The writable directory; empty when there is none.
   const std::filesystem::path& directory() const noexcept;
 
-  /// Looks up the entry `name`, whose key text must equal `key_text`. A damaged entry is warned
-  /// about once and counts as absent. Never blocks on another process, a pipe or a device.
+  StoreCounters counters() const;
+
+  /// Looks up the entry `name`, whose key text must equal `key_text`, in the writable directory and
+  /// then in the read-only ones. A damaged entry is warned about once and counts as absent; a tier
+  /// that is not trusted, or cannot be read, is warned about once and passed over. Never blocks on
+  /// another process, a pipe or a device.
   Found find(const Digest& name, std::string_view key_text) const;
 
-  /// Reads the entry `name` whatever its key text is, as long as `name` is the digest of it.
+  /// Reads the entry `name` of any tier whatever its key text is, as long as `name` is the digest
+  /// of it.
   /// Errors  io_failed when it is absent or damaged; the message says which.
   Result<Entry> read(const Digest& name) const;
 
-  /// What stands under `name`, whatever its key text is: an entry, damage, or nothing.
+  /// What stands under `name` in the writable directory, whatever its key text is: an entry,
+  /// damage, or nothing.
   /// Errors  as verify().
   Result<Found> look_at(const Digest& name) const;
 
   /// Publishes an entry under the digest of `key_text`: visible whole or not at all. A good entry
   /// of that name is kept and counts as success; a damaged one is replaced. Call it while holding
-  /// the key's lock where there is one.
-  /// Errors  io_failed with path, reason and cure; no partial file is left.
+  /// the key's lock where there is one. Beyond the limit it also removes a little of what is old:
+  /// no publish looks through more than a small part of the store.
+  /// Errors  io_failed with path, reason and cure, warned of once for each reason; no partial file
+  ///         is left.
   Status publish(std::string_view key_text, std::string_view facts,
                  std::span<const std::byte> payload);
 
@@ -132,19 +242,40 @@ class KILN_API Store {
   /// Tries to lock `name`; never waits. The kernel frees the lock when its holder dies.
   LockAttempt try_lock(const Digest& name);
 
-  /// All entries in order of name, then all records in order of kind and name, each read and
-  /// checked. What is deleted meanwhile is left out; a store that is not there yet holds nothing.
-  /// Errors  io_failed with path, reason and cure for a directory that cannot be read, and for an
+  /// All entries of the writable directory in order of name, then all records in order of kind and
+  /// name, each read and checked. What is deleted meanwhile is left out; a store that is not there
+  /// yet holds nothing. Errors  io_failed with path, reason and cure for a directory that cannot be
+  /// read, and for an
   ///         entry that could not be for want of memory or descriptors: no damage of the entry.
   Result<std::vector<EntryInfo>> verify() const;
   /// All entries in order of name, by directory listing only (`damage` stays empty). Errors  as
   /// verify().
   Result<std::vector<EntryInfo>> list() const;
 
+  /// As verify(); what is damaged is removed or put aside, and reported with its damage. What
+  /// somebody makes anew at this moment is left alone.
+  Result<std::vector<EntryInfo>> repair(Repair how);
+
+  /// Removes entries, those first whose use is longest ago, and puts the totals right.
+  /// Errors  io_failed as verify(); or when another process trims at this moment.
+  Result<TrimReport> trim(const TrimRequest& request);
+
+  /// Removes all entries and records and whatever is in quarantine; what was removed. Entries in
+  /// use stay.
+  /// Errors  as trim().
+  Result<Totals> clear();
+
+  /// Removes temporary files whose writers were killed more than an hour ago; how many.
+  /// Errors  as verify().
+  Result<std::size_t> collect_garbage();
+
+  /// Errors  as verify().
+  Result<StoreSize> measure() const;
+
   /// Adds `text` to the small set of texts kept under `kind` (lower-case letters only); a text that
   /// is already there is left alone. Used for facts about whole stores, such as toolchains seen.
   Status add_record(std::string_view kind, std::string_view text);
-  /// The undamaged texts under `kind`, in order of text.
+  /// The undamaged texts under `kind` in all tiers, in order of text.
   std::vector<std::string> records(std::string_view kind) const;
 
  private:

@@ -1,10 +1,10 @@
-#include "cli/key_text.hpp"
+#include "kiln/key_text.hpp"
 
 #include <charconv>
 #include <cstddef>
 #include <system_error>
 
-namespace kiln::cli {
+namespace kiln {
 
 std::vector<KeyTextField> key_text_fields(std::string_view key_text) {
   std::vector<KeyTextField> fields;
@@ -38,4 +38,4 @@ std::vector<KeyTextFile> key_text_files(std::string_view key_text) {
   return files;
 }
 
-}  // namespace kiln::cli
+}  // namespace kiln

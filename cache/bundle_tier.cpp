@@ -1,0 +1,59 @@
+#include "cache/bundle_tier.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kiln/cache/bundle.hpp"
+#include "kiln/cache/result.hpp"
+
+namespace kiln::cache {
+namespace {
+
+constexpr std::string_view kCure =
+    "; accept its signer (KILN_CACHE_SIGNERS) or take it out of the list (KILN_CACHE_READONLY)";
+
+class BundleTier final : public Tier {
+ public:
+  BundleTier(const std::filesystem::path& path, std::vector<PublicKey> signers)
+      : path_(path.string()),
+        bundle_(Bundle::open(path, {.keys = std::move(signers)}, &untrusted_)) {}
+
+  const std::string& where() const noexcept override { return path_; }
+
+  TierAnswer find(const Digest& name, std::optional<std::string_view> key_text) const override {
+    if (!bundle_)
+      return {.trouble = bundle_.error().message() + std::string(kCure), .refused = untrusted_};
+    auto found = bundle_->find(name, key_text);
+    if (!found) return {.trouble = found.error().message() + std::string(kCure)};
+    return {.entry = std::move(found->entry), .damage = std::move(found->damage)};
+  }
+
+  /// The index holds the toolchains of the entries, and no other records.
+  std::vector<std::string> records(std::string_view kind) const override {
+    if (!bundle_ || kind != "toolchain") return {};
+    std::set<std::string> texts;
+    for (const auto& entry : bundle_->entries()) texts.insert(entry.toolchain);
+    texts.erase("");
+    return {texts.begin(), texts.end()};
+  }
+
+ private:
+  const std::string path_;
+  bool untrusted_ = false;  // written while bundle_ is made, hence before it
+  const Result<Bundle> bundle_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tier> open_bundle_tier(const std::filesystem::path& path,
+                                       std::vector<PublicKey> signers) {
+  return std::make_unique<BundleTier>(path, std::move(signers));
+}
+
+}  // namespace kiln::cache

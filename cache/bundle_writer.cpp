@@ -1,0 +1,154 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/bundle_format.hpp"
+#include "cache/directory.hpp"
+#include "cache/entry_format.hpp"
+#include "cache/file.hpp"
+#include "cache/system_calls.hpp"
+#include "kiln/cache/bundle.hpp"
+#include "kiln/cache/result.hpp"
+#include "kiln/cache/signing.hpp"
+#include "kiln/cache/store.hpp"
+
+namespace kiln::cache {
+namespace {
+
+constexpr mode_t kBundleMode = 0644;
+
+Error failed_to_write(const std::filesystem::path& file, const std::string& why) {
+  return Error(ErrorCode::io_failed, "cannot write the bundle " + file.string() + ": " + why);
+}
+
+/// The bytes of the file that a store keeps for `entry`.
+std::vector<std::byte> bytes_of(const Entry& entry) {
+  auto bytes = encode_head(entry.key_text(), entry.facts(), entry.payload());
+  bytes.insert(bytes.end(), entry.payload().begin(), entry.payload().end());
+  return bytes;
+}
+
+Result<BundleEntry> describe(const Store& store, BundleSource source) {
+  if (source.architecture.size() > kMaxLabelBytes || source.toolchain.size() > kMaxLabelBytes)
+    return Error(ErrorCode::invalid_argument,
+                 "the architecture or the toolchain of entry " + source.name.hex() + " is over " +
+                     std::to_string(kMaxLabelBytes) + " bytes; shorten it");
+  KILN_TRY(const Entry entry, store.read(source.name));
+  const auto bytes = bytes_of(entry);
+  BundleEntry described{.name = source.name,
+                        .entry_bytes = bytes.size(),
+                        .payload_bytes = entry.payload().size(),
+                        .architecture = std::move(source.architecture),
+                        .toolchain = std::move(source.toolchain)};
+  KILN_TRY(described.key_sha256, sha256_of(std::as_bytes(std::span(entry.key_text()))));
+  KILN_TRY(described.entry_sha256, sha256_of(bytes));
+  return described;
+}
+
+/// A file beside the bundle that takes its place once it is whole.
+class Replacement {
+ public:
+  Replacement(const std::filesystem::path& file, std::uint64_t file_bytes)
+      : file_(file),
+        temporary_(file.parent_path() / dot_name("bundle")),
+        opened_(open_at(kRealCalls, AT_FDCWD, temporary_.c_str(),
+                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kBundleMode)),
+        error_(opened_.error) {
+    // Past this limit the kernel sends a signal that ends a process which does not expect it.
+    rlimit limit{};
+    if (error_ == 0 && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        file_bytes > limit.rlim_cur)
+      error_ = EFBIG;
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    if (opened_.fd) ::unlink(temporary_.c_str());
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    if (error_ == 0) error_ = write_whole(kRealCalls, opened_.fd.get(), bytes, {});
+  }
+  Status finish() {
+    if (error_ == 0 && ::fsync(opened_.fd.get()) != 0) error_ = errno;
+    if (error_ == 0 && ::rename(temporary_.c_str(), file_.c_str()) != 0) error_ = errno;
+    if (error_ != 0) return failed_to_write(file_, describe_error(error_));
+    opened_.fd = Fd();
+    return {};
+  }
+  bool failed() const noexcept { return error_ != 0; }
+
+ private:
+  const std::filesystem::path& file_;
+  std::filesystem::path temporary_;
+  Opened opened_;
+  int error_;
+};
+
+Result<std::array<std::byte, kBundleSealBytes>> seal_of(std::span<const std::byte> message,
+                                                        const SecretKey* signer) {
+  if (signer != nullptr) return signer->sign(message);
+  KILN_TRY(const Sha256 digest, sha256_of(message));
+  std::array<std::byte, kBundleSealBytes> seal{};
+  std::copy(digest.bytes.begin(), digest.bytes.end(), seal.begin());
+  return seal;
+}
+
+}  // namespace
+
+Status write_bundle(const Store& store, std::vector<BundleSource> sources, const SecretKey* signer,
+                    const std::filesystem::path& file) {
+  std::sort(sources.begin(), sources.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  sources.erase(std::unique(sources.begin(), sources.end(),
+                            [](const auto& a, const auto& b) { return a.name == b.name; }),
+                sources.end());
+  // The index comes first in the file and needs every entry, so each is read twice.
+  std::vector<BundleEntry> entries;
+  for (auto& source : sources) {
+    auto described = describe(store, std::move(source));
+    if (!described) return described.error();
+    entries.push_back(*std::move(described));
+  }
+  const auto message =
+      encode_index(signer != nullptr ? std::optional(signer->public_key()) : std::nullopt, entries);
+  if (message.size() - kBundleHeadBytes > kMaxIndexBytes)
+    return Error(ErrorCode::invalid_argument,
+                 std::to_string(entries.size()) + " entries have an index of " +
+                     std::to_string(message.size() - kBundleHeadBytes) + " bytes, over the limit " +
+                     "of " + std::to_string(kMaxIndexBytes) + "; make several bundles");
+  const auto seal = seal_of(message, signer);
+  if (!seal) return seal.error();
+
+  std::uint64_t file_bytes = message.size() + seal->size();
+  for (const auto& entry : entries) file_bytes += entry.entry_bytes;
+  Replacement replacement(file, file_bytes);
+  replacement.write(message);
+  replacement.write(*seal);
+  for (const auto& entry : entries) {
+    if (replacement.failed()) break;
+    const auto again = store.read(entry.name);
+    if (!again) return again.error();
+    const auto bytes = bytes_of(*again);
+    const auto sha256 = sha256_of(bytes);
+    if (!sha256 || *sha256 != entry.entry_sha256)
+      return failed_to_write(file, "entry " + entry.name.hex() + " changed while it was read");
+    replacement.write(bytes);
+  }
+  return replacement.finish();
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,157 @@
+#include "cache/usage.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cache/directory.hpp"
+#include "cache/file.hpp"
+#include "cache/little_endian.hpp"
+#include "kiln/cache/digest.hpp"
+
+namespace kiln::cache {
+namespace {
+
+constexpr std::size_t kSlotBytes = 16;
+constexpr std::size_t kCountAt = 8;
+constexpr std::size_t kCheckAt = 12;
+constexpr mode_t kUsageMode = 0644;  // less the umask
+constexpr mode_t kSharedUsageMode = 0664;
+// A holder that is stopped in its few microseconds is no reason to wait for long.
+constexpr int kAttempts = 2500;
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
+
+using Slot = std::array<std::byte, kSlotBytes>;
+
+off_t slot_at(std::size_t shard) noexcept {
+  return static_cast<off_t>(shard * kSlotBytes);
+}
+
+/// Of the slot's other bytes and its number; never zero, so that a hole in the file is no total.
+std::uint32_t check_of(const std::byte* slot, std::size_t shard) noexcept {
+  std::array<std::byte, kCheckAt + 1> checked;
+  std::memcpy(checked.data(), slot, kCheckAt);
+  checked[kCheckAt] = static_cast<std::byte>(shard);
+  return static_cast<std::uint32_t>(digest_of(checked).low) | 1;
+}
+
+Slot encode(const Totals& totals, std::size_t shard) noexcept {
+  Slot slot{};
+  put(slot.data(), totals.bytes);
+  put(slot.data() + kCountAt, static_cast<std::uint32_t>(totals.entries));
+  put(slot.data() + kCheckAt, check_of(slot.data(), shard));
+  return slot;
+}
+
+std::optional<Totals> decode(const std::byte* slot, std::size_t shard) noexcept {
+  if (get<std::uint32_t>(slot + kCheckAt) != check_of(slot, shard)) return std::nullopt;
+  return Totals{.bytes = get<std::uint64_t>(slot), .entries = get<std::uint32_t>(slot + kCountAt)};
+}
+
+UsagePage read_page(const SystemCalls& calls, int file) {
+  std::array<std::byte, kShards * kSlotBytes> bytes{};
+  ssize_t count = 0;
+  do count = calls.pread(file, bytes.data(), bytes.size(), 0);
+  while (count < 0 && errno == EINTR);
+  UsagePage page;
+  const auto whole = count < 0 ? 0 : static_cast<std::size_t>(count) / kSlotBytes;
+  for (std::size_t shard = 0; shard < whole; ++shard)
+    page.shards[shard] = decode(bytes.data() + shard * kSlotBytes, shard);
+  return page;
+}
+
+bool is_regular(const SystemCalls& calls, int file) {
+  struct stat status {};
+  return calls.fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
+
+Totals UsagePage::sum() const noexcept {
+  Totals sum;
+  for (const auto& totals : shards) {
+    if (!totals) continue;
+    sum.bytes += totals->bytes;
+    sum.entries += totals->entries;
+  }
+  return sum;
+}
+
+UsagePage read_usage(const SystemCalls& calls, int base) {
+  const Opened opened = open_beneath(calls, base, "v1/usage", O_RDONLY);
+  if (!opened.fd || !is_regular(calls, opened.fd.get())) return {};
+  return read_page(calls, opened.fd.get());
+}
+
+Totals count_shard(const SystemCalls& calls, int directory, std::size_t shard) {
+  Totals totals;
+  const std::string digits = shard_digits(shard);
+  const Listing listing = names_in(calls, directory, ".");
+  for (const auto& leaf : listing.names) {
+    struct stat status {};
+    if (!Digest::from_hex(digits + leaf) ||
+        calls.fstatat(listing.directory.get(), leaf.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(status.st_mode))
+      continue;
+    totals.bytes += static_cast<std::uint64_t>(status.st_size);
+    ++totals.entries;
+  }
+  return totals;
+}
+
+ShardTotals::ShardTotals(const SystemCalls& calls, int directory, std::size_t shard,
+                         std::optional<std::uint32_t> group)
+    : calls_(&calls), shard_(shard) {
+  // From the shard, whose descriptor is at hand, and not from the root.
+  constexpr const char* kPath = "../../usage";
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+  Opened opened = open_at(calls, directory, kPath, kFlags);
+  if (opened.error == ENOENT) {
+    opened = open_at(calls, directory, kPath, kFlags | O_CREAT, kUsageMode);
+    if (opened.fd && group) calls.fchmod(opened.fd.get(), kSharedUsageMode);
+  }
+  if (!opened.fd || !is_regular(calls, opened.fd.get())) return;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const int error = LockedByte::try_lock_file(calls, opened.fd, slot_at(shard), lock_);
+    if (error != EAGAIN) break;
+    ::nanosleep(&kPause, nullptr);
+  }
+  // Where locks do not work, totals would only be wrong.
+  if (lock_) page_ = read_page(calls, lock_->file());
+}
+
+void ShardTotals::set(Totals totals) {
+  if (!lock_) return;
+  const Slot slot = encode(totals, shard_);
+  // A total that cannot be kept is one that is counted again: nothing to say of it.
+  while (calls_->pwrite(lock_->file(), slot.data(), slot.size(), slot_at(shard_)) < 0 &&
+         errno == EINTR)
+    continue;
+  page_.shards[shard_] = totals;
+}
+
+void ShardTotals::add(const Totals& more) {
+  if (!are_known()) return;
+  const Totals& now = *page_.shards[shard_];
+  set({.bytes = now.bytes + more.bytes, .entries = now.entries + more.entries});
+}
+
+void ShardTotals::remove(const Totals& less) {
+  if (!are_known() || less == Totals{}) return;
+  const Totals& now = *page_.shards[shard_];
+  set({.bytes = now.bytes - std::min(now.bytes, less.bytes),
+       .entries = now.entries - std::min(now.entries, less.entries)});
+}
+
+}  // namespace kiln::cache

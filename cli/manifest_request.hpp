@@ -1,0 +1,41 @@
+// The kernels of a manifest, as kiln prewarm and kiln explain take them from the command line,
+// registered in a Runtime.
+//
+// Threads: used by the main thread alone.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/completion_script.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/output.hpp"
+#include "cli/settings.hpp"
+#include "kiln/kernels/manifest.hpp"
+#include "kiln/runtime.hpp"
+
+namespace kiln::cli {
+
+struct ManifestArguments {
+  std::string model{};
+  std::string manifest{};
+  kernels::ManifestParameters parameters{};
+};
+
+/// --model, --manifest and the parameters; gives the values of those that take one of a few.
+/// `arguments` must outlive the parse.
+std::vector<Choices> add_manifest_options(CLI::App& verb, ManifestArguments& arguments);
+
+struct ManifestRequest {
+  kernels::Manifest manifest{};
+  Runtime runtime;
+  std::vector<KernelId> ids{};  ///< one for each kernel of the manifest
+};
+
+/// Reads the manifest and registers its kernels. Warnings go to `output`.
+std::variant<ManifestRequest, Failure> open_manifest(const ManifestArguments& arguments,
+                                                     const Settings& settings, Output& output);
+
+}  // namespace kiln::cli

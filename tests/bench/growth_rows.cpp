@@ -1,0 +1,164 @@
+#include "bench/growth_rows.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/rounds.hpp"
+#include "bench/step_count.hpp"
+#include "kiln/cache/digest.hpp"
+#include "kiln/cache/store.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace kiln::cache {
+namespace {
+
+using bench::fail;
+using bench::must;
+
+constexpr std::size_t kSmall = 1000;
+constexpr std::size_t kLarge = 50'000;
+constexpr int kCounted = 9;
+constexpr int kPublishes = 20;
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string key_of(std::size_t number) {
+  return "key " + std::to_string(number) + std::string(3000, 'k');
+}
+
+/// A store of small entries, published in one process, which has thus swept all shards.
+struct Grown {
+  test::TemporaryDirectory directory;
+  Store store;
+  std::string payload = std::string(40 << 10, 'p');
+  std::size_t number = 0;
+
+  explicit Grown(std::size_t entries)
+      : store(must(Store::open({.directory = directory / "cache", .limits = {.max_bytes = 0}}))) {
+    for (std::size_t i = 0; i < entries; ++i)
+      must(store.publish("fill " + std::to_string(i), {}, {}));
+  }
+  void publish() { must(store.publish(key_of(number++), "{}", bytes_of(payload))); }
+
+  std::vector<double> counts(bench::Step step) {
+    std::vector<double> counts;
+    for (int i = 0; i < kCounted; ++i) {
+      const auto count = bench::count_steps(step, [&] { publish(); });
+      if (!count) return {};
+      counts.push_back(*count);
+      ++number;  // the child's publish is on the disk; its count is not here
+    }
+    return counts;
+  }
+};
+
+/// Of this thread: what others do on the machine is not in it.
+double processor_milliseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+void trim_rows(bench::Report& report, Grown& large) {
+  for (std::size_t i = 0; i < 200; ++i) large.publish();
+  const auto bytes = must(large.store.measure()).entries.bytes;
+  Store limited = must(Store::open(
+      {.directory = large.directory / "cache",
+       .limits = {.max_bytes = bytes, .min_free_bytes = 0, .grace = std::chrono::seconds(0)}}));
+  std::vector<double> wall, processor;
+  for (int i = 0; i < 400; ++i) {
+    const double before = processor_milliseconds();
+    wall.push_back(bench::time_of([&] {
+                     must(limited.publish(key_of(large.number++), "{}", bytes_of(large.payload)));
+                   }) /
+                   1000);
+    processor.push_back(processor_milliseconds() - before);
+  }
+  if (limited.counters().trimmed.entries == 0) fail("nothing was trimmed");
+  report.add("publish at the limit, " + std::to_string(kLarge) + " entries", "ms", wall);
+  report.add("the longest of those 400", "ms", {*std::max_element(wall.begin(), wall.end())},
+             {"in processor time", {*std::max_element(processor.begin(), processor.end())}});
+}
+
+}  // namespace
+
+void growth_rows(bench::Report& report) {
+  Grown small(kSmall);
+  Grown large(kLarge);
+  const std::string title = "publish of 40 KB at " + std::to_string(kLarge) + " entries";
+  const std::string beside = "at " + std::to_string(kSmall);
+  const struct {
+    bench::Step step;
+    const char* unit;
+  } counted[] = {{bench::Step::system_call, "system calls"},
+                 {bench::Step::instruction, "instructions"}};
+  for (const auto& [step, unit] : counted) {
+    const auto ours = large.counts(step);
+    if (!ours.empty()) report.add(title, unit, ours, {beside, small.counts(step)});
+  }
+  std::vector<bench::Arm> arms = {{beside, [&] { small.publish(); }},
+                                  {title, [&] { large.publish(); }}};
+  bench::run_rounds(arms, report.rounds(), kPublishes);
+  report.add(title, "us", arms[1].microseconds, {arms[0].name, arms[0].microseconds});
+  trim_rows(report, large);
+}
+
+void tier_rows(bench::Report& report) {
+  constexpr std::size_t kEntries = 500;
+  const test::TemporaryDirectory directory;
+  std::vector<std::filesystem::path> read_only = {directory / "upper", directory / "lowest"};
+  const std::string payload(40 << 10, 'p');
+  std::vector<std::string> keys;
+  std::vector<Digest> names;
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    keys.push_back(key_of(i));
+    names.push_back(digest_of(keys.back()));
+  }
+  for (const auto& path : {directory / "own", read_only[0], read_only[1]}) {
+    Store store = must(Store::open({.directory = path}));
+    // All shards are there, so that a miss gets as far as it can.
+    for (std::size_t i = 0; i < 2000; ++i) must(store.publish("fill " + std::to_string(i), {}, {}));
+    if (path == read_only[1])
+      for (const auto& key : keys) must(store.publish(key, "{}", bytes_of(payload)));
+  }
+  Store tiered = must(Store::open({.directory = directory / "own", .read_only = read_only}));
+  Store lowest = must(Store::open({.read_only = {read_only[1]}}));
+  const Digest absent = digest_of("absent");
+  std::size_t turn = 0;
+  std::vector<bench::Arm> arms = {{"miss through three tiers",
+                                   [&] {
+                                     if (tiered.find(absent, "absent").entry)
+                                       fail("found what is not there");
+                                   }},
+                                  {"hit of 40 KB in the third tier", [&] {
+                                     turn = (turn + 1) % kEntries;
+                                     if (!tiered.find(names[turn], keys[turn]).entry)
+                                       fail("not found");
+                                   }}};
+  bench::run_rounds(arms, report.rounds(), 100);
+  for (const auto& arm : arms) report.add(arm.name, "us", arm.microseconds);
+
+  std::vector<double> milliseconds, singles;
+  for (int round = 0; round < report.rounds(); ++round) {
+    milliseconds.push_back(bench::time_of([&] {
+                             for (std::size_t i = 0; i < kEntries; ++i)
+                               if (!lowest.find(names[i], keys[i]).entry) fail("not found");
+                           }) /
+                           1000);
+    for (std::size_t i = 0; i < kEntries; ++i)
+      singles.push_back(bench::time_of([&] { static_cast<void>(lowest.find(names[i], keys[i])); }));
+  }
+  report.add("500 hits of 40 KB in a read-only tier", "ms", milliseconds);
+  report.add("hit of 40 KB, one by one, the 99 % quantile", "us", {bench::quantile(singles, 0.99)},
+             {"the median", {bench::quantile(singles, 0.5)}});
+}
+
+}  // namespace kiln::cache
