@@ -115,7 +115,7 @@ int Store::State::check_space(int folder, std::uint64_t bytes) {
   const UsagePage page = read_usage(calls(), base.fd.get());
   const auto held = page.sum().bytes;
   const auto goal = held - std::min(held, wanted - space.free_bytes);
-  trim_a_little(page, goal, goal);
+  trim_a_little(page, goal, goal / 10 * 9);
   return calls().free_space(folder, &space) == 0 && space.free_bytes < wanted ? kBelowFloor : 0;
 }
 

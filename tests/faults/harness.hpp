@@ -15,8 +15,12 @@ namespace kiln::cache {
 
 namespace fs = std::filesystem;
 
-/// As many as CI has time for, or all of them: tests/run.sh --full sets KILN_FULL.
+/// As many as CI has time for, fewer where a sanitizer slows each down, or all of them:
+/// tests/run.sh --full sets KILN_FULL.
 inline int times(int in_ci, int in_full) {
+#ifdef KILN_SANITIZE
+  in_ci = in_ci / 3;
+#endif
   return std::getenv("KILN_FULL") != nullptr ? in_full : in_ci;
 }
 
