@@ -1,6 +1,7 @@
 // What a Store is made of. Private to the files that hold its members.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -47,11 +48,12 @@ struct Store::State {
   std::atomic<std::uint64_t> no_space{0}, not_writable{0}, no_descriptors{0}, io_errors{0};
   std::atomic<std::uint64_t> trimmed_bytes{0}, trimmed_entries{0};
 
-  std::atomic<bool> anonymous_refused{false};      // no O_TMPFILE here
-  std::atomic<std::int64_t> next_trim_seconds{0};  // before, nothing would come of it
-  mutable OnceSet<1024> damage_reported;           // by name
-  mutable OnceSet<64> trouble_reported;            // by errno value, or by tier
-  OnceSet<512> swept;                              // by digest of the directory's relative path
+  std::atomic<bool> anonymous_refused{false};  // no O_TMPFILE here
+  /// For each shard, until when trimming it would come to nothing: all in it is young or in use.
+  std::array<std::atomic<std::int64_t>, kShards> barren_until{};
+  mutable OnceSet<1024> damage_reported;  // by name
+  mutable OnceSet<64> trouble_reported;   // by errno value, or by tier
+  OnceSet<512> swept;                     // by digest of the directory's relative path
 
   const Root& root() const noexcept { return tree.root(); }
   const SystemCalls& calls() const noexcept { return root().calls(); }

@@ -74,11 +74,11 @@ Totals trim_few(const Trimming& trimming, const UsagePage& page, std::uint64_t l
   return Trimming::total_of(victims);
 }
 
-/// Of a store with many: the fullest shards, each in the order of its uses. As names are evenly
-/// spread, so are uses.
-Totals trim_many(const Trimming& trimming, UsagePage page, std::uint64_t limit, std::uint64_t low) {
+/// Of a store with many: the fullest shards that are not yet `seen`, each in the order of its uses.
+/// As names are evenly spread, so are uses.
+Totals trim_many(const Trimming& trimming, UsagePage page, std::uint64_t limit, std::uint64_t low,
+                 std::array<bool, kShards>& seen) {
   Totals removed;
-  std::array<bool, kShards> seen{};
   const auto start = Clock::now();
   do {
     std::size_t fullest = kShards;
@@ -118,21 +118,29 @@ LockedByte::Attempt wait_to_trim(const Root& root) {
 }  // namespace
 
 void Store::State::trim_a_little(const UsagePage& page, std::uint64_t limit, std::uint64_t low) {
-  if (seconds_now() < next_trim_seconds.load(std::memory_order_relaxed)) return;
+  const auto now = seconds_now();
+  std::array<bool, kShards> skipped{};
+  for (std::size_t shard = 0; shard < kShards; ++shard)
+    skipped[shard] = now < barren_until[shard].load(std::memory_order_relaxed);
+  if (std::all_of(skipped.begin(), skipped.end(), [](bool each) { return each; })) return;
   // Where locks do not work two may trim at once: each removes only what it has seen.
   const auto lock = LockedByte::try_lock(root(), kTrimLockOffset);
   if (lock.outcome == LockOutcome::busy) return;
   const Opened base = root().open();
   if (!base.fd) return;
   const Trimming trimming(root(), base.fd.get(), limits.grace);
-  const Totals removed = page.sum().entries <= kFew ? trim_few(trimming, page, low)
-                                                    : trim_many(trimming, page, limit, low);
+  const bool few = page.sum().entries <= kFew;
+  auto seen = skipped;
+  if (few) seen.fill(true);
+  const Totals removed =
+      few ? trim_few(trimming, page, low) : trim_many(trimming, page, limit, low, seen);
   trimmed_bytes.fetch_add(removed.bytes, std::memory_order_relaxed);
   trimmed_entries.fetch_add(removed.entries, std::memory_order_relaxed);
-  // All is young or in use: looking again with each publish would find the same.
-  if (removed.entries == 0)
-    next_trim_seconds.store(seconds_now() + std::min(limits.grace, kLongestRest).count(),
-                            std::memory_order_relaxed);
+  if (removed.entries != 0) return;
+  // Looking through the same shards with each publish would find the same.
+  const auto rest = now + std::min(limits.grace, kLongestRest).count();
+  for (std::size_t shard = 0; shard < kShards; ++shard)
+    if (seen[shard] && !skipped[shard]) barren_until[shard].store(rest, std::memory_order_relaxed);
 }
 
 Result<TrimReport> Store::trim(const TrimRequest& request) {
