@@ -58,7 +58,7 @@ __device__ __forceinline__ void decode(const Args& args) {
       device::barrier_init(barrier_at(kFull + i * 8), kProducerThreads);
       device::barrier_init(barrier_at(kEmpty + i * 8), kConsumerThreads / 32);
     }
-    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads / 32);
+    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads);
     device::barrier_init(barrier_at(kLeave), blocks.count);
     device::fence_barrier_init();
     device::barrier_arrive_expect(barrier_at(kArrived),
