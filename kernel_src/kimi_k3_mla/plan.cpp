@@ -59,7 +59,7 @@ Status check(const Problem& problem, u32 sm_count, const Constants& constants) {
     return kCheck.wrong("split", std::to_string(problem.split),
                         "it must be from 1 to 256, which a reducer can join, or 0 for the "
                         "planner's choice");
-  if (Status good = from_1("sm_count", sm_count, 65536); !good) return good;
+  if (Status good = from_1("sm_count", sm_count, kMostSms); !good) return good;
   return from_1("most_splits", constants.most_splits, kMostSplits);
 }
 
@@ -205,27 +205,23 @@ std::string counted(u64 count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-std::string tile_times(const Cost& cost) {
-  return counted(cost.split, "split") + " cost " + text(cost.tiles);
-}
-
 std::string why_wide_split(const WideSplit& made, u64 items, u64 pairs) {
-  std::string words = counted(items, "item") + " on " + counted(pairs, "pair") +
-                      " of SMs, in tile times: " + tile_times(made.one);
-  if (made.best.split > 1)
-    words += ", " + tile_times(made.best) + ", " + text(made.one.tiles / made.best.tiles) +
-             " times less; " + text(kLeastSplitGain) + " are asked for";
-  return words;
+  std::string words = counted(items, "item") + " on " + counted(pairs, "pair") + " of SMs cost " +
+                      text(made.one.tiles) + " tile times";
+  if (made.best.split == 1) return words + ", and no split is cheaper";
+  return words + ", in " + counted(made.best.split, "split") + " " + text(made.best.tiles) + ": " +
+         text(made.one.tiles / made.best.tiles) + " times as fast, and " + text(kLeastSplitGain) +
+         " is asked for";
 }
 
 std::string why_tail_split(const WideSplit& made, u64 items, u64 pairs) {
-  std::string words = "the last wave has " + counted(items % pairs, "item") +
-                      "; with them whole the call costs " + text(made.tail_one->tiles);
+  std::string words = counted(items % pairs, "item") + " of the last wave; whole, the call costs " +
+                      text(made.tail_one->tiles) + " tile times";
   if (made.tail_best->split == 1) return words + ", and no split of them is cheaper";
-  return words + ", in " + counted(made.tail_best->split, "split") + " " +
-         text(made.tail_best->tiles) + ", " +
+  return words + ", with them in " + counted(made.tail_best->split, "split") + " " +
+         text(made.tail_best->tiles) + ": " +
          text(100 * (1 - made.tail_best->tiles / made.tail_one->tiles)) +
-         " % less; 2 % are asked for";
+         " % less, and 2 % is asked for";
 }
 
 }  // namespace
@@ -243,7 +239,7 @@ std::vector<std::string> constants_names() {
 }
 
 std::string_view to_string(Route route) noexcept {
-  return route == Route::wide ? "wide" : "row_tiles";
+  return route == Route::wide ? "wide" : "row_tile";
 }
 
 std::string_view to_string(Reducer reducer) noexcept {
@@ -349,9 +345,12 @@ std::vector<std::string> reasons(const Problem& problem, u32 sm_count, const Con
   } else {
     const u64 pairs = pairs_of(sm_count);
     const WideSplit best = wide_split(made->items, tiles, pairs, constants);
-    words.push_back("split: " + std::to_string(made->num_split) + "; " +
+    const u64 uniform = best.unsplit_items != 0 ? 1 : best.split;
+    words.push_back("split: " + std::to_string(uniform) + "; " +
                     why_wide_split(best, made->items, pairs));
-    if (best.tail_one) words.push_back("tail: " + why_tail_split(best, made->items, pairs));
+    if (best.tail_one)
+      words.push_back("tail split: " + std::to_string(best.split) + "; " +
+                      why_tail_split(best, made->items, pairs));
   }
   if (made->reducer == Reducer::none)
     words.push_back("reducer: none; one split is the answer");

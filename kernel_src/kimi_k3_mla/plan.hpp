@@ -26,7 +26,8 @@ inline constexpr u32 kMostSplits = 256;  // what the largest reducer can join
 inline constexpr u32 kWideRows = 128;    // packed rows of a cluster of the wide kernel
 inline constexpr u32 kMostKeys = 0x7fffffff - kTileKeys;  // lengths are int32
 inline constexpr u32 kMostBatch = 65535;                  // the grid's z dimension
-inline constexpr u32 kMostRowTiles = 65535;               // its y dimension
+inline constexpr u32 kMostSms = 65536;
+inline constexpr u32 kMostRowTiles = 65535;  // its y dimension
 
 /// What the planner takes for granted about a machine: a set for each that was looked at.
 struct Constants {
@@ -71,7 +72,7 @@ enum class Reducer : unsigned char {
   cta,   ///< a block for a quarter of a row's 512 dims, for more than 32 splits
 };
 
-/// "row_tiles", "wide".
+/// "row_tile", "wide".
 KILN_API std::string_view to_string(Route route) noexcept;
 /// "none", "w1", "w2", "w4", "cta".
 KILN_API std::string_view to_string(Reducer reducer) noexcept;

@@ -385,8 +385,8 @@ reducer: w4; 96 rows (w4 up to 256, w2 up to 1024, w1 above)
       all({96, 2, 512, 32768}, 148, kPublished),
       R"(route: wide; 49152 rows of a request are more than 64, and 32768 keys are at least 8192
 row tile: 128, what a pair of blocks takes; 384 tiles a request, 768 items in all
-split: 5; 768 items on 74 pairs of SMs, in tile times: 1 split cost 2942.40, 2 splits cost 2932.80, 1.00 times less; 1.15 are asked for
-tail: the last wave has 28 items; with them whole the call costs 2831.57, in 5 splits 2764.78, 2.36 % less; 2 % are asked for
+split: 1; 768 items on 74 pairs of SMs cost 2942.40 tile times, in 2 splits 2932.80: 1.00 times as fast, and 1.15 is asked for
+tail split: 5; 28 items of the last wave; whole, the call costs 2831.57 tile times, with them in 5 splits 2764.78: 2.36 % less, and 2 % is asked for
 reducer: w1; 3584 rows (w4 up to 256, w2 up to 1024, w1 above)
 )");
   EXPECT_EQ(all({96, 2, 8, 8000, 40}, 132, kH200),
