@@ -20,8 +20,9 @@ namespace kiln::kernels::kimi_k3_mla {
 //   out = output_scale * sum_i p_i * v_i,  p = softmax over i of softmax_scale * (query . k_i)
 //
 // v_i is the first 512 elements of k_i. Query and keys are E4M3; descales are folded into the two
-// scales. Out is rounded to bf16, ties to even. A kernel may round p to E4M3, relative to a
-// reference of its own, and sums in fp32: outputs are within 0.01 + 2 % of the exact ones.
+// scales. Out is rounded to bf16, ties to even. A kernel may round p to E4M3, relative
+// to a reference of its own, and divides by the sum of what it rounded; it sums in fp32. What that
+// costs is in reference.hpp's model().
 //
 // What the inputs may be:
 //
@@ -39,7 +40,8 @@ namespace kiln::kernels::kimi_k3_mla {
 //   key behind the length, and page that no entry names: may hold anything, NaN too
 //   E4M3 NaN          0x7f and 0xff. In a query row: its out is NaN in every dim, if it sees a key.
 //   In
-//                     a key: so is that of every row that sees it
+//                     a key: so is that of every row that sees it, and may be that of other rows of
+//                     the request
 //   workspace         may hold anything before, and nothing of use after
 //   batch or tokens 0 nothing is read, written or launched
 //

@@ -58,6 +58,9 @@ KILN_API Result<Call> check(const Arguments& arguments);
 /// Errors  invalid_argument as check()
 KILN_API Status check_workspace(const Call& call, const Plan& plan);
 
+/// What the programs receive. Requires check_workspace() to have passed.
+KILN_API Args args_of(const Call& call, const Plan& plan) noexcept;
+
 /// What the tables hold, where it lies on the host as well. An empty span was not given.
 struct HostTables {
   std::span<const std::int32_t> block_tables{};  // [batch, Call::table_stride]; the last row may

@@ -9,21 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "kernel_src/shared/types.hpp"
+#include "kernel_src/kimi_k3_mla/args.hpp"
 #include "kiln/cache/api.hpp"
+#include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
 #include "kiln/launch_shape.hpp"
 
 namespace kiln::kernels::kimi_k3_mla {
 
-inline constexpr u32 kLatentDim = 512;  // a value; the first part of a key
-inline constexpr u32 kRopeDim = 64;     // the rest of a key
-inline constexpr u32 kKeyDim = kLatentDim + kRopeDim;
-inline constexpr u32 kPageKeys = 64;
-inline constexpr u32 kTileKeys = 128;  // keys that a kernel takes in one turn: two pages
 inline constexpr u32 kMostHeads = 128;
-inline constexpr u32 kMostSplits = 256;  // what the largest reducer can join
-inline constexpr u32 kWideRows = 128;    // packed rows of a cluster of the wide kernel
+inline constexpr u32 kMostSplits = 256;                   // what the largest reducer can join
 inline constexpr u32 kMostKeys = 0x7fffffff - kTileKeys;  // lengths are int32
 inline constexpr u32 kMostBatch = 65535;                  // the grid's z dimension
 inline constexpr u32 kMostSms = 65536;
@@ -35,14 +30,19 @@ struct Constants {
   u32 sm_count = 0;         // of the machine; a planner may be asked about another count
   u32 wave_cost_tiles = 8;  // what a wave of the wide kernel costs beside its tiles, in tiles
   u32 wide_least_keys = 8192;
+  u32 most_row_tile_rows = 64;  // of a request; with more it goes wide if it has keys enough
   u32 most_splits = kMostSplits;
   u32 row_tile_96_blocks = 1;  // that share a tile of 96 rows: a cluster
 };
 
 /// What was published for B200, whose tensor memory holds 96 rows of one block.
 inline constexpr Constants kPublished{.name = "published", .sm_count = 148};
-/// An H200. 96 rows do not fit the registers of one block there.
+/// An H200, to be changed by measurement. 96 rows do not fit the registers of one block there.
 inline constexpr Constants kH200{.name = "h200", .sm_count = 132, .row_tile_96_blocks = 2};
+
+/// Of a device that our kernels run on, whatever its architecture: they give a pair of blocks to 96
+/// rows. Its SM count is the device's.
+KILN_API Constants constants_for(const DeviceInfo& device) noexcept;
 
 /// Null where no set has that name.
 KILN_API const Constants* find_constants(std::string_view name) noexcept;
@@ -84,8 +84,8 @@ KILN_API std::string_view to_string(Reducer reducer) noexcept;
 ///          the last, which has most keys, z = request. Wide: x alone; two blocks for each of the
 ///          `unsplit_items` first items, then two for each split of each other one, splits fastest.
 ///          Item = request * row_tiles + row tile
-/// Splits   split s of a request takes tiles [s * t, (s + 1) * t) of 128 keys, t = the request's
-///          tiles / num_split, rounded up: splits behind the last tile are empty
+/// Splits   split s of an item takes tiles [s * t, (s + 1) * t) of 128 keys, t = the tiles that any
+///          of its rows sees / num_split, rounded up: splits behind the last tile are empty
 struct Plan {
   Route route = Route::row_tiles;
   u32 row_tile = 16;  // 16, 32, 48, 64, 96; 128 in the wide kernel
@@ -108,6 +108,12 @@ struct Plan {
 /// Errors  invalid_argument naming the field, its value and what is allowed
 /// Source  the planner of FlashInfer's Kimi-K3 MLA (pull requests 5552 and 5602); see NOTES.md
 KILN_API Result<Plan> plan(const Problem& problem, u32 sm_count, const Constants& constants);
+
+/// How plan()'s two launches look. Requires cluster_blocks to be what the kernel of its row tile
+/// has, attend::cluster_blocks(): a set of constants for the machine sees to it. The reducer may
+/// start before the attention kernel ends.
+KILN_API LaunchShape attend_shape(const Plan& plan) noexcept;
+KILN_API LaunchShape reduce_shape(const Plan& plan) noexcept;
 
 /// The reasons for plan()'s choices, a sentence each. Requires a problem that it plans.
 KILN_API std::vector<std::string> reasons(const Problem& problem, u32 sm_count,

@@ -115,9 +115,7 @@ Row model_row(const Call& call, u64 request, u64 token, u64 head, const Numerics
       nan.fill(kNan);
       return nan;
     }
-  // Tiles are dealt out by the request's length, whatever the row sees of it.
-  const auto length = static_cast<u64>(std::max(0, call.lengths[request]));
-  const u64 tiles = (length + kTileKeys - 1) / kTileKeys;
+  const u64 tiles = (scores.size() + kTileKeys - 1) / kTileKeys;
   const u64 keys = (tiles + numerics.split - 1) / numerics.split * kTileKeys;
   std::vector<Partial> partials;
   double largest = -kInfinity;

@@ -383,6 +383,37 @@ TEST(KimiK3MlaContract, WantsTheWorkspaceToTheByte) {
   EXPECT_TRUE(check_workspace(*checked, *plan({12, 3, 4, 128}, 132, kH200)));
 }
 
+TEST(KimiK3MlaContract, GivesTheProgramsTheirArguments) {
+  Arguments arguments = packed();
+  arguments.split = 4;
+  arguments.output_scale = 3;
+  const auto call = check(arguments);
+  ASSERT_TRUE(call) << message_of(call);
+  const auto made = plan(call->problem(), 132, kH200);
+  ASSERT_TRUE(made) << message_of(made);
+  const Args args = args_of(*call, *made);
+  EXPECT_EQ(args.query, at<const u8>(kQuery));
+  EXPECT_EQ(args.block_tables, at<const int>(kTables));
+  EXPECT_EQ(args.seq_lens, at<const int>(kLengths));
+  EXPECT_EQ(args.query_starts, at<const int>(kStarts));
+  EXPECT_EQ(args.output, at<u16>(kOutput));
+  EXPECT_EQ(args.partial_outputs, at<u16>(kWorkspace));
+  const Workspace parts = workspace_of(*made);
+  EXPECT_EQ(args.partial_maxima, at<float>(kWorkspace + parts.maxima));
+  EXPECT_EQ(args.partial_sums, at<float>(kWorkspace + parts.sums));
+  EXPECT_EQ(args.table_stride, 8u);
+  EXPECT_EQ(args.heads, 12u);
+  EXPECT_EQ(args.query_len, 4u);
+  EXPECT_EQ(args.splits, 4u);
+  EXPECT_EQ(args.row_tiles, 1u);
+  EXPECT_EQ(args.batch, 3u);
+  EXPECT_EQ(args.score_scale, call->softmax_scale_log2);
+  EXPECT_EQ(args.output_scale, 3.0f);
+  const Args whole = args_of(*call, *plan({12, 3, 4, 128}, 132, kH200));
+  EXPECT_EQ(whole.partial_outputs, nullptr);
+  EXPECT_EQ(whole.partial_sums, nullptr);
+}
+
 TEST(KimiK3MlaContract, ChecksTablesThatLieOnTheHost) {
   const auto call = check(packed());
   ASSERT_TRUE(call) << message_of(call);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernel_src/kimi_k3_mla/key.hpp"
 #include "kernel_src/kimi_k3_mla/plan.hpp"
 #include "support/runtime_fixture.hpp"
 
@@ -132,6 +133,16 @@ TEST(KimiK3MlaPlan, GoesWideFrom65RowsAndTheThresholdOn) {
     EXPECT_EQ(plan_for({heads, 1, 1, keys}, 148, constants).route, route)
         << least_keys << ", " << heads << " heads, " << keys << " keys";
   }
+}
+
+TEST(KimiK3MlaPlan, KeepsToRowTilesUpToAsManyRowsAsTheConstantsSay) {
+  Constants constants = kH200;
+  constants.most_row_tile_rows = 96;
+  const Plan made = plan_for({96, 8, 1, 342305}, 132, constants);
+  EXPECT_EQ(made.route, kTiles);
+  EXPECT_EQ(made.row_tile, 96u);
+  EXPECT_EQ(made.num_split, 8u);
+  EXPECT_EQ(plan_for({97, 8, 1, 342305}, 132, constants).route, kWide);
 }
 
 TEST(KimiK3MlaPlan, SplitsRowTilesOnceOverTheMachineButNotFinerThanTwoTiles) {
@@ -290,6 +301,64 @@ TEST(KimiK3MlaPlan, GivesAPairOfBlocksToATileOf96RowsWhereOneCannotHoldIt) {
   EXPECT_EQ(plan_for({64, 1, 1, 8000}, 132, kH200).grid, (Extent{31, 1, 1}));
 }
 
+TEST(KimiK3MlaPlan, TakesTheConstantsOfADeviceAndTheClustersOfItsKernels) {
+  const Constants hopper = constants_for({.architecture = "sm_90a", .sm_count = 78});
+  EXPECT_EQ(hopper.name, "h200");
+  EXPECT_EQ(hopper.sm_count, 78u);
+  const Constants other = constants_for({.architecture = "sm_100a", .sm_count = 148});
+  EXPECT_EQ(other.name, "published");
+  for (const Constants& constants : {hopper, other})
+    for (const Problem& problem : {Problem{12, 1, 1, 8192}, Problem{96, 1, 1, 8000},
+                                   Problem{96, 1, 1, 8192}, Problem{12, 8, 5, 8192}}) {
+      const Plan made = plan_for(problem, constants.sm_count, constants);
+      EXPECT_EQ(made.cluster_blocks, attend::cluster_blocks(made.row_tile));
+      const LaunchShape shape = attend_shape(made);
+      EXPECT_EQ(shape.grid_blocks, made.grid);
+      EXPECT_EQ(shape.cluster_blocks, (Extent{made.cluster_blocks, 1, 1}));
+      EXPECT_EQ(made.grid.x % made.cluster_blocks, 0u);
+      EXPECT_EQ(shape.block_threads, (Extent{attend::kBlockThreads, 1, 1}));
+      EXPECT_EQ(shape.shared_bytes, attend::layout(made.row_tile).bytes);
+      EXPECT_LE(shape.shared_bytes, 227u * 1024);
+      EXPECT_EQ(shape.overlap_previous, Overlap::no);
+      const LaunchShape reducer = reduce_shape(made);
+      EXPECT_EQ(reducer.grid_blocks, made.reducer_grid);
+      EXPECT_EQ(reducer.block_threads, (Extent{256, 1, 1}));
+      EXPECT_EQ(reducer.overlap_previous, Overlap::yes);
+    }
+}
+
+TEST(KimiK3MlaKey, IsThatOfThePlan) {
+  for (const Row& row : rows()) {
+    const Plan made = plan_for(row.problem, 132, kH200);
+    EXPECT_TRUE(attend::check_key(attend::key_of(made)));
+    EXPECT_EQ(attend::key_of(made).row_tile, made.row_tile);
+  }
+  struct Case {
+    Reducer reducer;
+    u32 row_warps;
+  };
+  for (const auto& [reducer, row_warps] :
+       {Case{Reducer::w1, 1}, Case{Reducer::w2, 2}, Case{Reducer::w4, 4}, Case{Reducer::cta, 0}}) {
+    EXPECT_EQ(reduce::key_of(reducer).row_warps, row_warps);
+    EXPECT_TRUE(reduce::check_key(reduce::key_of(reducer)));
+  }
+  for (const u32 row_tile : {0u, 8u, 17u, 80u, 112u, 256u}) {
+    const Status status = attend::check_key({.row_tile = row_tile});
+    ASSERT_FALSE(status);
+    EXPECT_EQ(message_of(status).find("kimi_k3_mla_attend: row_tile is " +
+                                      std::to_string(row_tile) + "; it must be 16, 32"),
+              0u)
+        << message_of(status);
+  }
+  for (const u32 row_warps : {3u, 5u, 8u})
+    EXPECT_EQ(message_of(reduce::check_key({.row_warps = row_warps}))
+                  .find("kimi_k3_mla_reduce: row_warps is " + std::to_string(row_warps)),
+              0u);
+  EXPECT_NE(attend::spec_of({16}).key, attend::spec_of({32}).key);
+  EXPECT_EQ(attend::spec_of({16}).variants.size(), 1u);
+  EXPECT_NE(reduce::spec_of({1}).key, reduce::spec_of({0}).key);
+}
+
 TEST(KimiK3MlaPlan, NamesItsSetsOfConstants) {
   EXPECT_EQ(constants_names(), (std::vector<std::string>{"published", "h200"}));
   ASSERT_NE(find_constants("published"), nullptr);
@@ -361,6 +430,10 @@ TEST(KimiK3MlaPlan, RefusesWhatNoKernelTakesAndSaysWhy) {
     EXPECT_NE(message_of(made).find("kimi_k3_mla: " + std::string(says)), std::string::npos)
         << message_of(made);
   }
+  Constants three = kPublished;
+  three.row_tile_96_blocks = 3;
+  EXPECT_NE(message_of(plan({12, 1, 1, 64}, 132, three)).find("row_tile_96_blocks is 3"),
+            std::string::npos);
   Constants none = kPublished;
   for (const u32 most : {0u, 257u}) {
     none.most_splits = most;
