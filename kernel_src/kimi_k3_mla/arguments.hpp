@@ -14,39 +14,36 @@
 namespace kiln::kernels::kimi_k3_mla {
 
 // A request has new tokens, the last ones of its sequence, and a sequence of keys in pages of 64.
-// For token t of its q and each head, over the keys k_i that the token sees, i < length - q + t +
-// 1:
+// For token t of its q, and each head, over the keys k_i that the token sees, which are those with
+// i < length - q + t + 1:
 //
 //   out = output_scale * sum_i p_i * v_i,  p = softmax over i of softmax_scale * (query . k_i)
 //
 // v_i is the first 512 elements of k_i. Query and keys are E4M3; descales are folded into the two
-// scales. Out is rounded to bf16, ties to even. A kernel may round p to E4M3, relative
-// to a reference of its own, and divides by the sum of what it rounded; it sums in fp32. What that
+// scales. Out is rounded to bf16, ties to even. A kernel may round p to E4M3, relative to a
+// reference of its own, and then divides by the sum of what it rounded; it sums in fp32. What that
 // costs is in reference.hpp's model().
 //
 // What the inputs may be:
 //
-//   length            of a request, its new tokens among them; 0: out is 0 for all its tokens.
-//   Below
-//                     its number of tokens: the first ones see no key, and their out is 0. At most
-//                     max_keys, and the table's width * 64; anything else is not promised
-//   query_starts      from 0, never falling, to at most tokens; a request may have no token:
-//   nothing
-//                     is written for it. Rows from query_starts[batch] on are neither read nor
-//                     written
-//   block table       entry j names the page of keys j * 64 and following; 0 to pages - 1 where the
-//                     length has such keys. Other entries are never looked at; a page may be named
-//                     often, by several requests too
-//   key behind the length, and page that no entry names: may hold anything, NaN too
-//   E4M3 NaN          0x7f and 0xff. In a query row: its out is NaN in every dim, if it sees a key.
-//   In
-//                     a key: so is that of every row that sees it, and may be that of other rows of
-//                     the request
-//   workspace         may hold anything before, and nothing of use after
-//   batch or tokens 0 nothing is read, written or launched
+//   length         of a request, its new tokens among them, up to its table's width * 64. 0: out is
+//                  0 for all its tokens. Below q: the first tokens see no key, and their out is 0.
+//                  Above max_keys: right too, since that is only what the plan was made for; so one
+//                  graph serves all lengths
+//   query_starts   from 0, never falling, up to tokens. A request may have no token: nothing is
+//                  written for it. Rows from query_starts[batch] on are neither read nor written
+//   block table    entry j names the page of the keys from 64 * j on: 0 to pages - 1 where the
+//                  length has such keys. Others are never looked at. A page may be named often, by
+//                  several requests too
+//   unused memory  keys behind a length and pages that nobody names may hold anything, NaN too
+//   E4M3 NaN       0x7f and 0xff. In a row of the query: its out is NaN in every dim, if it sees a
+//                  key. In a key: so is that of every row that sees it, and may be that of other
+//                  rows of the request
+//   workspace      may hold anything before, and nothing of use after
+//   nothing        without requests or tokens nothing is read, written or launched
 //
 // Scores must fit fp32. Written are the outputs of the rows below query_starts[batch], and the
-// workspace. One row's output is the same to the bit whatever its batch mates hold; a plan of
+// workspace. A row's output is the same to the bit whatever the other requests hold; a plan of
 // another split, row tile or route may change its last bits.
 
 /// Of a tensor's elements.

@@ -69,7 +69,7 @@ struct HostTables {
   std::span<const std::int32_t> query_starts{};  // [batch + 1]
 };
 
-/// That lengths are within the table and max_keys, that pages which they name are in the cache, and
+/// That lengths are within the table, that pages which they name are in the cache, and
 /// that starts never fall, are at most max_query apart and end with the query at the latest. Block
 /// tables are checked where lengths are given too.
 /// Errors  invalid_argument naming the table, the place in it, the value and what is allowed

@@ -64,10 +64,11 @@ Status check_tables(const Call& call, const HostTables& tables) {
                         "it must have at least " + std::to_string(entries));
   for (u64 request = 0; request < call.batch; ++request) {
     const std::int32_t length = tables.lengths[request];
-    if (length < 0 || static_cast<u64>(length) > call.max_keys)
-      return kCheck.wrong(
-          place("lengths", request), std::to_string(length),
-          "it must be from 0 to " + std::to_string(call.max_keys) + ", the max_keys of the call");
+    const u64 room = call.table_width * kPageKeys;
+    if (length < 0 || static_cast<u64>(length) > room)
+      return kCheck.wrong(place("lengths", request), std::to_string(length),
+                          "it must be from 0 to " + std::to_string(room) +
+                              ", what a row of the block tables has room for");
     if (tables.block_tables.empty()) continue;
     if (Status good = check_pages(call, tables.block_tables, request, static_cast<u64>(length));
         !good)
