@@ -41,19 +41,23 @@ inline constexpr u32 kConsumerThreads =
 inline constexpr u32 kProducerThreads = 128;  // one that brings pages
 inline constexpr u32 kBlockThreads = kConsumerThreads + kProducerThreads;
 inline constexpr u32 kWideRows = 128;
-inline constexpr u32 kStages = 5;  // pages that a block holds at once
 inline constexpr u32 kPageBytes = kPageKeys * kKeyDim;
 
 KILN_SHARED constexpr u32 cluster_blocks(u32 row_tile) {
   return row_tile > 64 ? 2 : 1;
 }
 
+/// Pages that a block holds at once.
+KILN_SHARED constexpr u32 stages(u32 row_tile) {
+  return row_tile / cluster_blocks(row_tile) > 48 ? 4 : 5;
+}
+
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
 /// to 1024.
 struct Layout {
-  u32 pages = 0;     // [kStages] pages: four parts of 128 bytes of all keys, then the rope part
+  u32 pages = 0;     // [stages] pages: four parts of 128 bytes of all keys, then the rope part
   u32 query = 0;     // [columns] rows in the same parts
-  u32 weights = 0;   // [columns, 128 keys] E4M3
+  u32 weights = 0;   // [2, columns, 128 keys] E4M3, of this tile and the one before
   u32 maxima = 0;    // [columns] as ordered integers
   u32 barriers = 0;  // a page is there; a page is done with
   u32 bytes = 0;
@@ -61,11 +65,11 @@ struct Layout {
 KILN_SHARED constexpr Layout layout(u32 row_tile) {
   const u32 columns = row_tile / cluster_blocks(row_tile);
   Layout at;
-  at.query = at.pages + kStages * kPageBytes;
+  at.query = at.pages + stages(row_tile) * kPageBytes;
   at.weights = at.query + columns * kKeyDim;
-  at.maxima = at.weights + columns * kTileKeys;
+  at.maxima = at.weights + 2 * columns * kTileKeys;
   at.barriers = at.maxima + columns * 4;
-  at.bytes = at.barriers + 2 * kStages * 8;
+  at.bytes = at.barriers + 2 * stages(row_tile) * 8;
   return at;
 }
 

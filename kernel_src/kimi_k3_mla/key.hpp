@@ -4,6 +4,7 @@
 #pragma once
 
 #include <tuple>
+#include <vector>
 
 #include "kernel_src/kimi_k3_mla/plan.hpp"
 #include "kiln/cache/api.hpp"
@@ -52,5 +53,11 @@ KILN_API KernelSpec spec_of(const Key& key);
 KILN_API Key key_of(Reducer reducer) noexcept;
 
 }  // namespace reduce
+
+/// What a layer may launch.
+struct Programs {
+  std::vector<attend::Key> attend{};
+  std::vector<reduce::Key> reduce{};
+};
 
 }  // namespace kiln::kernels::kimi_k3_mla

@@ -16,6 +16,7 @@ namespace {
 
 using kiln::test::message_of;
 namespace mla = kimi_k3_mla;
+using mla::Programs;
 
 DeviceInfo device_of(const char* architecture = "sm_90a", unsigned sm_count = 132,
                      unsigned shared_bytes = 227 * 1024) {

@@ -13,6 +13,7 @@ namespace {
 namespace mla = kimi_k3_mla;
 using mla::Plan;
 using mla::Problem;
+using mla::Programs;
 
 constexpr ArgumentChecks kCheck{"kimi_k3"};
 constexpr u32 kMostWarpSplits = 32;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernel_src/kimi_k3_mla/key.hpp"
 #include "kernel_src/kimi_k3_mla/plan.hpp"
@@ -52,12 +51,9 @@ struct Dispatch {
 ///         little shared memory for a block
 KILN_API Result<Dispatch> dispatch_of(const LayerOptions& layer, const DeviceInfo& device);
 
-/// The programs that steps within the limits may take: what is registered when a layer is built.
-struct Programs {
-  std::vector<kimi_k3_mla::attend::Key> attend{};  // by row tile
-  std::vector<kimi_k3_mla::reduce::Key> reduce{};
-};
-KILN_API Programs programs_of(const Dispatch& dispatch);
+/// The programs that steps within the limits may take, by row tile: what is registered when a layer
+/// is built.
+KILN_API kimi_k3_mla::Programs programs_of(const Dispatch& dispatch);
 
 /// The plan of a step, of programs_of() and within Dispatch::workspace_bytes: it is the planner's
 /// but where a step of fewer keys than the limit would split so finely that it needed more.
