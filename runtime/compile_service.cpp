@@ -127,23 +127,28 @@ Status CompileService::make_keys(CompileRequest& request) {
                    no_nvrtc_error(compiler_.search()).message());
 }
 
-Result<Lookup> CompileService::look_up(CompileRequest& request) {
+Result<std::optional<Outcome>> CompileService::held(CompileRequest& request) {
   if (auto status = make_keys(request); !status) return status.error();
-  {
-    const std::lock_guard lock(mutex_);
-    const auto flight = flights_.find(request.keys_.front().name);
-    if (flight != flights_.end() && flight->second.state == Flight::State::finished &&
-        flight->second.outcome.status.ok())
-      return Lookup{flight->second.outcome.key, flight->second.outcome.artifact->facts.toolchain,
-                    true};
-  }
+  const std::lock_guard lock(mutex_);
+  const auto flight = flights_.find(request.keys_.front().name);
+  if (flight == flights_.end() || flight->second.state != Flight::State::finished)
+    return std::optional<Outcome>();
+  auto outcome = std::optional(flight->second.outcome);
+  if (outcome->status.ok()) outcome->origin = Origin::memory;
+  return outcome;
+}
+
+Result<Lookup> CompileService::look_up(CompileRequest& request) {
+  KILN_TRY(const auto known, held(request));
+  if (known && known->status.ok())
+    return Lookup{known->key, known->artifact->facts.toolchain, true};
   for (std::size_t which = 0; which < request.keys_.size(); ++which)
     if (find(request, which))
       return Lookup{request.keys_[which].name, request.toolchains_[which].to_text(), true};
   return Lookup{request.keys_.front().name, request.toolchains_.front().to_text(), false};
 }
 
-std::optional<Outcome> CompileService::advance(CompileRequest& request) {
+std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach reach) {
   if (auto status = make_keys(request); !status) return failure({}, status.error());
 
   Flight* flight = nullptr;
@@ -152,11 +157,13 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
     flight = &flights_[request.keys_.front().name];
     // A forked child has inherited the state and not the thread that would end it.
     if (flight->state == Flight::State::working && flight->generation == fork_generation()) {
-      request.asked_before_ = true;
+      if (reach == Reach::make) request.asked_before_ = true;
       return std::nullopt;
     }
     if (flight->state == Flight::State::finished) {
       auto outcome = flight->outcome;
+      // What they were belongs to the request that took them.
+      outcome.verify_time = outcome.compile_time = {};
       if (outcome.status.ok())
         outcome.origin = request.asked_before_ ? Origin::waited : Origin::memory;
       return outcome;
@@ -167,12 +174,14 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
 
   // This thread alone works on the flight from here on.
   std::optional<Outcome> outcome;
+  const auto looked = Clock::now();
   for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
     outcome = find(request, which);
   if (outcome) {
+    outcome->verify_time = Clock::now() - looked;
     outcome->origin = flight->busy_since ? Origin::waited : Origin::disk;
     counters_.disk_hits.fetch_add(1, std::memory_order_relaxed);
-  } else {
+  } else if (reach == Reach::make) {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
     outcome = make(request, *flight);
   }
@@ -185,7 +194,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
       flight->state = Flight::State::finished;
     } else {
       flight->state = Flight::State::idle;
-      request.asked_before_ = true;
+      if (reach == Reach::make) request.asked_before_ = true;
     }
     if (outcome && outcome->status.ok()) {
       for (std::size_t i = 0; i < request.keys_.size(); ++i)
@@ -281,6 +290,16 @@ Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
   return true;
 }
 
+Result<Artifact> CompileService::run_compiler(const CompileRequest& request, const CompileKey& key,
+                                              const ToolchainId& toolchain, CompileWatch& watch) {
+  const auto& program = *request.program_;
+  const auto& installed = compiler_.search().found;
+  if (options_.workers == nullptr || !installed)
+    return compiler_.compile(program, request.architecture_, key, toolchain, watch);
+  return options_.workers->compile(program, request.architecture_, key, toolchain,
+                                   installed->library.string(), watch);
+}
+
 std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish) {
   // Copies: the request may get other ones when its files have changed.
   const auto key = request.keys_.front();
@@ -292,16 +311,21 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
         "kernel " + program.spec.name +
             " is compiled anew in each process and not stored: " + program.closure.why_not);
 
-  bool passing = false;
-  auto artifact = compiler_.compile(program, request.architecture_, key, toolchain, passing);
+  CompileWatch watch{.stop = request.stop};
+  const auto started = Clock::now();
+  auto artifact = run_compiler(request, key, toolchain, watch);
+  const auto took = Clock::now() - started;
   const auto changed = inputs_changed(request);
   if (!changed) return failure(key.name, changed.error());
   if (*changed) return std::nullopt;
   if (!artifact) {
-    if (artifact.error().code() != ErrorCode::no_toolchain)
+    if (artifact.error().code() != ErrorCode::no_toolchain &&
+        artifact.error().code() != ErrorCode::not_ready)
       counters_.failed_compiles.fetch_add(1, std::memory_order_relaxed);
     auto outcome = failure(key.name, artifact.error());
-    outcome.passing = passing;
+    outcome.passing = watch.passing;
+    outcome.compile_time = took;
+    outcome.peak_bytes = watch.peak_bytes;
     return outcome;
   }
   counters_.compiles.fetch_add(1, std::memory_order_relaxed);
@@ -309,7 +333,11 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
     log(LogLevel::warning,
         "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
 
-  Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
+  Outcome outcome{.key = key.name,
+                  .origin = Origin::compiled,
+                  .stored = false,
+                  .compile_time = took,
+                  .peak_bytes = watch.peak_bytes};
   const auto not_stored = [&](std::string why) {
     outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
   };
@@ -352,6 +380,9 @@ void CompileService::wait_for_change(std::chrono::milliseconds longest) {
 Outcome CompileService::obtain(CompileRequest& request) {
   for (;;) {
     if (auto outcome = advance(request)) return *std::move(outcome);
+    if (request.stop && request.stop())
+      return failure(request.keys_.empty() ? cache::Digest{} : request.keys_.front().name,
+                     compile_stopped(request.program_->spec.name, request.architecture_));
     wait_for_change(poll_interval());
   }
 }

@@ -68,8 +68,12 @@ Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, 
       sources(options.source_directory),
       store(std::move(opened)),
       compiler(std::move(search)),
-      service({options.toolchain, options.longest_wait, options.log}, store ? &*store : nullptr,
-              compiler, counters) {
+      workers(options.worker_command.empty()
+                  ? nullptr
+                  : std::make_unique<WorkerPool>(options.worker_command)),
+      hints(store ? &*store : nullptr),
+      service({options.toolchain, options.longest_wait, options.log, workers.get()},
+              store ? &*store : nullptr, compiler, counters) {
   for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
   auto headers = toolkit_headers(compiler.search(), store ? &*store : nullptr);
   for (const auto& root : headers.roots) roots.push_back({root, /*toolkit=*/true});

@@ -1,4 +1,4 @@
-// What a Runtime owns. Private to runtime.cpp and warmup.cpp.
+// What a Runtime owns. Private to runtime.cpp and the files of the warmup.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,8 @@
 
 #include "kiln/cache/store.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/background_threads.hpp"
+#include "runtime/compile_hints.hpp"
 #include "runtime/compile_service.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
@@ -20,6 +22,8 @@
 #include "runtime/source_set.hpp"
 
 namespace kiln {
+
+class WarmupRun;
 
 struct Runtime::State {
   State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search);
@@ -37,6 +41,9 @@ struct Runtime::State {
   Result<Program> program(const KernelSpec& spec, std::string_view architecture = {});
   /// A request for `spec`, which must outlive it, on `architecture`.
   Result<CompileRequest> request(const KernelSpec& spec, std::string_view architecture);
+  /// Brings a kernel that is found or compiled into the driver on `ordinal`, and for launch_ready
+  /// into the context that is current there.
+  Status load_now(Registered& registered, int ordinal, Depth depth);
   /// The slow half of get(): finds or compiles, and loads.
   Result<Kernel> load(Registered& registered, int ordinal);
 
@@ -48,15 +55,22 @@ struct Runtime::State {
   std::vector<std::string> skipped_toolkits;
   Counters counters;
   Compiler compiler;
+  std::unique_ptr<WorkerPool> workers;  // null: compiles run in this process
+  CompileHints hints;
   CompileService service;
   Registry registry;
   LaunchPool launches;
+
+  mutable std::mutex warmup_mutex;
+  std::shared_ptr<const WarmupRun> warmup;  // the last one
 
   std::mutex driver_mutex;
   std::shared_ptr<const DriverApi> driver_owner;
   std::atomic<const DriverApi*> driver_seen{nullptr};
   /// Of the process that opened this Runtime, or its driver.
   std::atomic<unsigned> generation{fork_generation()};
+
+  BackgroundThreads threads;  // the last member: they use all the others
 };
 
 }  // namespace kiln

@@ -32,8 +32,16 @@ struct RuntimeOptions {
   /// Makes keys for this toolchain ("13.0", or a whole identity as reports show it) out of those
   /// recorded in the store, as if no NVRTC were installed. Empty: the installed NVRTC.
   std::string toolchain{};
-  /// Compiles at a time in a warmup; 0: as many as the machine has processors.
+  /// Compiles at a time in a warmup; 0: as many as this process has processors for, by affinity
+  /// and cgroup.
   unsigned jobs = 0;
+  /// The longest that one compile may take; 0: no limit. Beyond it the kernel is not_ready: its
+  /// worker process is ended, or its thread left to the Runtime until NVRTC gives it back.
+  std::chrono::milliseconds compile_limit{};
+  /// Starts a process that calls serve_compiles() of <kiln/compile_worker.hpp>, such as {"kiln",
+  /// "compile-worker"}: all compiles then run in such processes, and a compiler that crashes or
+  /// eats all memory costs one compile. Empty: on threads of this process.
+  std::vector<std::string> worker_command{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
   LogSink log{};

@@ -31,12 +31,6 @@
 
 namespace kiln {
 
-/// A registered kernel of one Runtime.
-struct KernelId {
-  std::uint32_t index = UINT32_MAX;
-  bool operator==(const KernelId&) const = default;
-};
-
 /// A source file as text under its include name, such as "kernel_src/device/mma.cuh".
 struct SourceText {
   std::string_view name{};
@@ -84,11 +78,16 @@ class KILN_API Runtime {
   ///         not_cacheable.
   Result<KernelId> add(const KernelSpec& spec);
 
-  /// Compiles or finds everything that is registered, in parallel. A kernel that fails is in the
-  /// report and does not stop the others. Where `options.architectures` is empty, the kernels are
-  /// also loaded on the device whose context is current; on other devices at their first get().
-  /// Errors  invalid_argument for a bad architecture; no_device when none is named and none found.
+  /// Compiles or finds everything that is registered, in parallel, and loads it as deep as
+  /// `options.depth` says. A kernel that fails is in the report and does not stop the others.
+  /// Errors  invalid_argument for a bad architecture, too many jobs, or a group that names a kernel
+  ///         which is not registered; no_device when no architecture is named and none found, or
+  ///         when what the depth asks for needs a device or a context that is not there.
   Result<WarmupReport> warmup(const WarmupOptions& options = {});
+
+  /// Whether the last warmup has brought all of the group as deep as it was asked to; true group by
+  /// group while it runs. An empty name stands for all of it. False for an unknown name.
+  bool ready_for(std::string_view group = {}) const;
 
   /// The kernel for the current context's device. After a warmup this is a lock-free read; before,
   /// it compiles or finds, and loads.
