@@ -52,6 +52,14 @@ CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
   return *verb.add_flag(names, value, help);
 }
 
+CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
+                         const std::string& help) {
+  constexpr double kLeast = 0.001, kMost = 1e6;
+  return *verb.add_option(name, seconds, help)
+              ->type_name("SECONDS")
+              ->check(CLI::Range(kLeast, kMost).description(""));
+}
+
 void require(CLI::Option& option) {
   option.required();
 }

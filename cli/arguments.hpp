@@ -41,6 +41,10 @@ CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std:
 CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
                       const std::string& help);
 
+/// A time that is more than nothing.
+CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
+                         const std::string& help);
+
 void require(CLI::Option& option);
 /// Refuses the two together.
 void exclude(CLI::Option& option, CLI::Option& other);

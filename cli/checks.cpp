@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 constexpr const char* kTrialTarget = "sm_90a";
 constexpr const char* kTrialSource = "kiln_doctor.cu";
 
-constexpr std::array kOwnVariables = {"KILN_ARCH", "KILN_CACHE_DIR", "KILN_JOBS", "KILN_NVRTC",
-                                      "KILN_SOURCE_DIR"};
+constexpr std::array kOwnVariables = {"KILN_ARCH",  "KILN_CACHE_DIR", "KILN_JOBS",
+                                      "KILN_NVRTC", "KILN_RECORD",    "KILN_SOURCE_DIR"};
 constexpr std::array kOtherVariables = {
     "CUDA_HOME",   "CUDA_PATH",      "CUDA_VISIBLE_DEVICES", "CONDA_PREFIX",   "HOME",
     "VIRTUAL_ENV", "XDG_CACHE_HOME", "LD_LIBRARY_PATH",      "NV_NVVM_VERSION"};

@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
+#include "kiln/compile_worker.hpp"
 #include "kiln/version.hpp"
 
 namespace kiln::cli {
@@ -128,6 +129,8 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
 }
 
 int run_command(int count, char** arguments) {
+  // What kiln prewarm starts to compile in; no verb for people.
+  if (count == 2 && std::string_view(arguments[1]) == "compile-worker") return serve_compiles();
   occupy_closed_streams();
   // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
   std::signal(SIGPIPE, SIG_IGN);
@@ -142,8 +145,9 @@ int run_command(int count, char** arguments) {
       "  kiln compile scale.cu --arch sm_90a\n"
       "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
-      "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC; options go\n"
-      "before it. Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
+      "Environment: KILN_CACHE_DIR, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC,\n"
+      "KILN_RECORD; options go before it. Exit codes: 0 done, 1 something is missing or failed, 2 "
+      "usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
   bool json = false;  // wants_json() has answered
@@ -154,15 +158,20 @@ int run_command(int count, char** arguments) {
   auto* cache = kiln.add_subcommand("cache", "Look at a cache");
   cache->require_subcommand(1);
   std::vector<Choices> choices;
-  const std::vector<Verb> verbs = {add_prewarm(kiln),
-                                   add_compile(kiln),
-                                   add_bench(kiln),
-                                   add_doctor(kiln),
-                                   add_completion(kiln, choices),
-                                   add_cache_ls(*cache),
-                                   add_cache_show(*cache),
-                                   add_cache_extract(*cache),
-                                   add_cache_verify(*cache)};
+  std::vector<Verb> verbs = {add_prewarm(kiln),
+                             add_compile(kiln),
+                             add_bench(kiln),
+                             add_doctor(kiln),
+                             add_completion(kiln, choices),
+                             add_cache_ls(*cache),
+                             add_cache_show(*cache),
+                             add_cache_extract(*cache),
+                             add_cache_verify(*cache)};
+  auto* manifest =
+      kiln.add_subcommand("manifest", "Put recordings of runs together, or compare them");
+  manifest->require_subcommand(1);
+  verbs.push_back(add_manifest_merge(*manifest));
+  verbs.push_back(add_manifest_diff(*manifest));
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 

@@ -32,4 +32,7 @@ Verb add_cache_ls(CLI::App& cache);
 Verb add_cache_show(CLI::App& cache);
 Verb add_cache_verify(CLI::App& cache);
 
+Verb add_manifest_merge(CLI::App& manifest);
+Verb add_manifest_diff(CLI::App& manifest);
+
 }  // namespace kiln::cli

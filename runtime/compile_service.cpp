@@ -186,6 +186,16 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach re
     outcome = make(request, *flight);
   }
 
+  if (outcome && outcome->artifact) {
+    if (outcome->origin == Origin::waited) counters_.waits.fetch_add(1, std::memory_order_relaxed);
+    auto& bytes =
+        outcome->origin == Origin::compiled ? counters_.compiled_bytes : counters_.disk_bytes;
+    bytes.fetch_add(outcome->artifact->cubin_bytes, std::memory_order_relaxed);
+    if (outcome->origin == Origin::compiled)
+      counters_.compile_time.add(outcome->compile_time);
+    else
+      counters_.verify_time.add(outcome->verify_time);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (outcome) flight->busy_since.reset();
@@ -381,7 +391,7 @@ Outcome CompileService::obtain(CompileRequest& request) {
   for (;;) {
     if (auto outcome = advance(request)) return *std::move(outcome);
     if (request.stop && request.stop())
-      return failure(request.keys_.empty() ? cache::Digest{} : request.keys_.front().name,
+      return failure(request.key(),
                      compile_stopped(request.program_->spec.name, request.architecture_));
     wait_for_change(poll_interval());
   }

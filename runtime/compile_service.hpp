@@ -61,6 +61,10 @@ class CompileRequest {
         architecture_(std::move(architecture)),
         remake_(std::move(remake)) {}
 
+  const Program& program() const noexcept { return *program_; }
+  /// Zero until the first look-up.
+  cache::Digest key() const { return keys_.empty() ? cache::Digest{} : keys_.front().name; }
+
   /// Ends its compile, or its wait for somebody else's, once it gives true; see CompileWatch.
   std::function<bool()> stop{};
 

@@ -18,7 +18,9 @@
 #include "runtime/driver_api.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/include_closure.hpp"
+#include "runtime/recorder.hpp"
 #include "runtime/registry.hpp"
+#include "runtime/seal.hpp"
 #include "runtime/source_set.hpp"
 
 namespace kiln {
@@ -45,7 +47,13 @@ struct Runtime::State {
   /// into the context that is current there.
   Status load_now(Registered& registered, int ordinal, Depth depth);
   /// The slow half of get(): finds or compiles, and loads.
-  Result<Kernel> load(Registered& registered, int ordinal);
+  Result<Kernel> load(KernelId id, Registered& registered, int ordinal);
+  /// What this process holds, or else, as far as the seal and the compile limit let it, what is
+  /// found or compiled.
+  Outcome obtain(KernelId id, const KernelSpec& spec, std::string_view architecture);
+  /// Notes what a warmup or a request has got.
+  void note(KernelId id, const KernelSpec& spec, const CompileRequest& request,
+            std::string_view architecture, const Outcome& outcome);
 
   RuntimeOptions options;
   SourceSet sources;
@@ -60,6 +68,9 @@ struct Runtime::State {
   CompileService service;
   Registry registry;
   LaunchPool launches;
+
+  Seal seal;
+  Recorder recorder;
 
   mutable std::mutex warmup_mutex;
   std::shared_ptr<const WarmupRun> warmup;  // the last one

@@ -167,6 +167,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     report.usage = outcome->artifact->facts.usage;
     report.log = outcome->artifact->facts.log;
   }
+  if (task.request) state_.note(task.id, *task.spec, *task.request, report.architecture, *outcome);
   if (outcome->origin == Origin::compiled)
     state_.hints.note(
         *task.spec, report.architecture,

@@ -42,6 +42,9 @@ struct RuntimeOptions {
   /// "compile-worker"}: all compiles then run in such processes, and a compiler that crashes or
   /// eats all memory costs one compile. Empty: on threads of this process.
   std::vector<std::string> worker_command{};
+  /// Where the kernels that are asked for are written down, with their sources, for `kiln prewarm
+  /// --manifest` on another machine; processes that share the file add to it. Empty: nowhere.
+  std::filesystem::path record_file{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
   LogSink log{};
@@ -62,12 +65,13 @@ struct OptionOrigins {
   std::string source_directory{};
   std::string nvrtc{};
   std::string jobs{};
+  std::string record_file{};
 };
 
-/// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
-/// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
-/// set. A variable that is set but empty counts as not set. Errors  invalid_argument for a
-/// KILN_JOBS that is not a whole number from 0 to 1024. `origins`, if not null, says where each
+/// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC and KILN_RECORD set them.
+/// Without KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when
+/// neither is set. A variable that is set but empty counts as not set. Errors  invalid_argument for
+/// a KILN_JOBS that is not a whole number from 0 to 1024. `origins`, if not null, says where each
 /// setting came from.
 KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
                                              OptionOrigins* origins = nullptr);
