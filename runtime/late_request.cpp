@@ -42,8 +42,7 @@ Error takes_too_long(const KernelSpec& spec, const std::string& architecture,
   return Error(ErrorCode::not_ready, "kernel " + spec.name + " for " + architecture +
                                          " could not be had within the compile limit of " +
                                          std::to_string(limit.count()) +
-                                         " ms; fall back, ask again later, or raise "
-                                         "RuntimeOptions::compile_limit");
+                                         " ms; fall back, ask again later, or raise the limit");
 }
 
 }  // namespace

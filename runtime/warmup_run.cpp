@@ -77,6 +77,8 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         alone_ = true;
       }
       if (task != nullptr) {
+        // The first time; later it waits for somebody else, or for another try.
+        if (!task->began) task->queue = Clock::now() - task->looked;
         task->began = Clock::now();
         task->compiling = true;
         compiling_changed_ = true;
@@ -228,8 +230,8 @@ void WarmupRun::finish(Task& task) {
   const auto now = Clock::now();
   const auto began = task.began.value_or(now);
   report.began = began - start_;
-  if (task.looked != Clock::time_point{} && began > task.looked) report.queue = began - task.looked;
-  report.time = now - task.touched;
+  report.queue = task.queue;
+  report.time = now - task.touched - task.queue;
   task.ended = true;
   ended_.push_back(&task);
 }
@@ -239,7 +241,7 @@ Error WarmupRun::too_slow(const Task& task) const {
                                          task.report.architecture +
                                          ": its compile took longer than the limit of " +
                                          std::to_string(state_.options.compile_limit.count()) +
-                                         " ms; raise RuntimeOptions::compile_limit");
+                                         " ms; raise the compile limit");
 }
 
 // A compile on a thread that does not end when it is told to: the thread is left to the Runtime,

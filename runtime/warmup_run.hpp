@@ -54,8 +54,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     std::optional<CompileRequest> request{};
     CompileCost expected{};
     bool expected_known = false;
-    Clock::time_point touched{};                 // first
-    Clock::time_point looked{};                  // the end of its look-up
+    Clock::time_point touched{};  // first
+    Clock::time_point looked{};   // the end of its look-up
+    Clock::duration queue{};
     std::optional<Clock::time_point> began{};    // its step in hand
     std::optional<Clock::time_point> overdue{};  // when its compile has taken too long
     bool compiling = false;

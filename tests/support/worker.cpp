@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "kiln/compile_worker.hpp"
 #include "kiln/runtime.hpp"
 #include "support/kernels.hpp"
 
@@ -31,6 +32,7 @@ bool nvrtc_is_mapped() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "compile-worker") return kiln::serve_compiles();
   if (argc < 5) return 2;
   kiln::RuntimeOptions options;
   options.cache_directory = argv[1];

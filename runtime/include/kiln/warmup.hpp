@@ -46,7 +46,7 @@ struct KernelReport {
   cache::Digest key{};  ///< zero when no key could be made
   Origin origin = Origin::failed;
   std::string group{};              ///< that it is first in; empty for none
-  std::chrono::nanoseconds time{};  ///< look-up, wait, compile and store
+  std::chrono::nanoseconds time{};  ///< look-up, wait for others, compile and store
   /// When the step that ended it began, from the start of the warmup, and which of its threads
   /// took it, from 1.
   std::chrono::nanoseconds began{};
