@@ -63,7 +63,7 @@ Verb add_manifest_merge(CLI::App& manifest) {
                "Exit codes: 0 written; 1 it could not be; 2 a file is no recording, or two "
                "are of different builds.");
   const auto arguments = std::make_shared<MergeArguments>();
-  require(add_list(verb, "FILE", arguments->files, "FILE", "A recording, repeated"));
+  require(add_words(verb, "FILE", arguments->files, "Recordings"));
   require(add_option(verb, "-o,--output", arguments->output, "FILE", "Where the result goes"));
   return {&verb, [arguments](Output& output) { return run_merge(*arguments, output); }};
 }

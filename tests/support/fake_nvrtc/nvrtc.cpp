@@ -7,8 +7,9 @@
 //   // fake: crash         ends the process by a signal
 //   // fake: crash once /file   the same, unless the file is there, which it makes
 //
-// KILN_FAKE_NVRTC_LOG names a file that gets a line when a compile begins and one when it ends, by
-// which tests count compiles over all processes. The "machine code" holds nothing but the kernel.
+// KILN_FAKE_NVRTC_MS is a time that every compile takes beside. KILN_FAKE_NVRTC_LOG names a file
+// that gets a line when a compile begins and one when it ends, by which tests count compiles over
+// all processes. The "machine code" holds nothing but the kernel.
 #include <fcntl.h>
 #include <nvrtc.h>
 #include <signal.h>
@@ -38,6 +39,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kSm = 90;
+// What a compile that the callback ended gives.
+constexpr auto kStopped = NVRTC_ERROR_INTERNAL_ERROR;
 
 void note(const std::string& line) {
   const char* const name = std::getenv("KILN_FAKE_NVRTC_LOG");
@@ -93,7 +96,7 @@ nvrtcResult obey(_nvrtcProgram& program, const std::string& command) {
     const auto until = Clock::now() + milliseconds(number);
     while (Clock::now() < until) {
       if (program.callback != nullptr && program.callback(program.payload, nullptr) != 0)
-        return NVRTC_ERROR_COMPILATION;
+        return kStopped;
       std::this_thread::sleep_for(milliseconds(1));
     }
   }
@@ -142,6 +145,8 @@ nvrtcResult nvrtcSetFlowCallback(nvrtcProgram program, int (*callback)(void*, vo
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const auto name = program->text.substr(0, program->text.find('\n'));
   note("begin " + name);
+  if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)
+    std::this_thread::sleep_for(milliseconds(std::atoi(time)));
   auto result = NVRTC_SUCCESS;
   std::istringstream lines(program->text);
   for (std::string line; result == NVRTC_SUCCESS && std::getline(lines, line);) {
@@ -149,7 +154,7 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
     if (line.starts_with(kCommand)) result = obey(*program, line.substr(kCommand.size()));
   }
   program->cubin = kiln::test::cubin_bytes(kSm, {{.name = "entry"}});
-  note("end " + name);
+  note((result == kStopped ? "stopped " : "end ") + name);
   return result;
 }
 nvrtcResult nvrtcGetLoweredName(nvrtcProgram, const char*, const char**) {
