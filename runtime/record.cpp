@@ -137,10 +137,21 @@ void add_kernel(Recording& recording, const RecordedKernel& kernel) {
   const auto known = std::find_if(kernels.begin(), kernels.end(),
                                   [&](const auto& k) { return k.spec == kernel.spec; });
   if (known != kernels.end()) return add_architectures(*known, kernel.architectures);
-  const auto text = text_of(json_of(kernel.spec));
-  const auto place = std::find_if(kernels.begin(), kernels.end(),
-                                  [&](const auto& k) { return text_of(json_of(k.spec)) > text; });
-  add_architectures(*kernels.insert(place, {kernel.spec, {}}), kernel.architectures);
+  kernels.push_back({kernel.spec, {}});
+  add_architectures(kernels.back(), kernel.architectures);
+}
+
+// So that equal recordings are equal whatever they were put together from.
+void put_in_order(Recording& recording) {
+  std::vector<std::pair<std::string, RecordedKernel>> kernels;
+  for (auto& kernel : recording.kernels) {
+    auto text = text_of(json_of(kernel.spec));
+    kernels.emplace_back(std::move(text), std::move(kernel));
+  }
+  std::sort(kernels.begin(), kernels.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  recording.kernels.clear();
+  for (auto& [text, kernel] : kernels) recording.kernels.push_back(std::move(kernel));
 }
 
 // One line for a kernel on one architecture, the same for equal ones.
@@ -209,6 +220,7 @@ Result<Recording> read_recording(std::string_view text, const std::string& file)
   if (const auto* const kernels = reader.list(json, "kernels", true))
     for (const auto& kernel : *kernels) add_kernel(recording, kernel_of(kernel, reader));
   if (!reader.first_fault().empty()) return wrong(reader.first_fault());
+  put_in_order(recording);
   return recording;
 }
 
@@ -222,6 +234,7 @@ Status merge(Recording& into, const Recording& from) {
                        "apart and replay each");
   into.sources.insert(from.sources.begin(), from.sources.end());
   for (const auto& kernel : from.kernels) add_kernel(into, kernel);
+  put_in_order(into);
   return {};
 }
 

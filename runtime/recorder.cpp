@@ -70,29 +70,38 @@ bool is_current(int file, const std::filesystem::path& name) {
 
 void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_view architecture,
                     const Program& program) {
+  if (file_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (!noted_.emplace(index, architecture).second) return;
-  Recording news;
-  news.kernels.push_back({spec, {std::string(architecture)}});
+  news_.kernels.push_back({spec, {std::string(architecture)}});
   for (const auto& file : program.closure.memory)
     // Stubs and generated headers are made anew from these.
     if (const auto source = sources_.find(file.name); source && *source != nullptr)
-      news.sources[file.name] = *(*source)->text;
-  changed_ = true;
-  if (const auto status = merge(recording_, news); !status && log_ && !std::exchange(warned_, true))
-    log_(LogLevel::warning, status.error().message());
+      news_.sources[file.name] = *(*source)->text;
 }
 
-Recording Recorder::recording() const {
+void Recorder::take_news() {
+  const auto news = std::exchange(news_, {});
+  if (const auto status = merge(recording_, news); !status) warn_once(status.error().message());
+}
+
+void Recorder::warn_once(const std::string& message) {
+  if (log_ && !std::exchange(warned_, true)) log_(LogLevel::warning, message);
+}
+
+Recording Recorder::recording() {
   const std::lock_guard lock(mutex_);
+  take_news();
   return recording_;
 }
 
 void Recorder::flush() {
+  if (file_.empty()) return;
   const std::lock_guard lock(mutex_);
-  if (file_.empty() || !std::exchange(changed_, false)) return;
-  if (const auto status = add_to_file(recording_); !status && log_ && !std::exchange(warned_, true))
-    log_(LogLevel::warning, status.error().message());
+  if (noted_.size() == written_) return;
+  written_ = noted_.size();
+  take_news();
+  if (const auto status = add_to_file(recording_); !status) warn_once(status.error().message());
 }
 
 // Read, merged and replaced under a lock on the file itself, so that ranks can share one and a kill

@@ -19,7 +19,7 @@ namespace kiln {
 
 class Recorder {
  public:
-  /// Without a file, what is noted stays in memory.
+  /// Without a file nothing is noted.
   Recorder(std::filesystem::path file, const SourceSet& sources, LogSink log)
       : file_(std::move(file)), sources_(sources), log_(std::move(log)) {}
 
@@ -28,18 +28,21 @@ class Recorder {
             const Program& program);
   /// Adds what was noted since to the file. A file that cannot be written is warned about once.
   void flush();
-  Recording recording() const;
+  Recording recording();
 
  private:
+  void take_news();  // with the mutex held, as the next two
+  void warn_once(const std::string& message);
   Status add_to_file(const Recording& news) const;
 
   const std::filesystem::path file_;
   const SourceSet& sources_;
   const LogSink log_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::set<std::pair<std::uint32_t, std::string>> noted_;
+  std::size_t written_ = 0;  // of these
+  Recording news_;           // not in `recording_` yet
   Recording recording_;
-  bool changed_ = false;
   bool warned_ = false;
 };
 

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -47,13 +46,11 @@ class WarmupTrial : public FakeCompilerFixture {
 
   Outcome run(const Herd& herd) {
     std::vector<ProcessResult> results(static_cast<std::size_t>(herd.processes));
+    const pid_t victim = herd.kill ? start_victim(herd) : -1;
     std::vector<std::thread> runners;
-    auto environment = this_environment();
-    // Long enough for a kill to come in the middle of it.
-    if (herd.kill) environment["KILN_FAKE_NVRTC_MS"] = "10";
     for (auto& result : results)
       runners.emplace_back([&] {
-        result = run_process({.arguments = arguments_of(herd), .environment = environment});
+        result = run_process({.arguments = arguments_of(herd), .environment = this_environment()});
       });
     std::atomic<bool> over{false};
     std::thread disturber;
@@ -65,7 +62,12 @@ class WarmupTrial : public FakeCompilerFixture {
           std::this_thread::sleep_for(milliseconds(7));
         }
       });
-    if (herd.kill) kill_one_midway(herd);
+    if (herd.kill) {
+      // The others have begun, and found its keys locked.
+      while (entries() == 0) std::this_thread::sleep_for(milliseconds(1));
+      ::kill(victim, SIGKILL);
+      EXPECT_EQ(wait_for(victim), 128 + SIGKILL);
+    }
     for (auto& runner : runners) runner.join();
     over = true;
     if (disturber.joinable()) disturber.join();
@@ -85,18 +87,16 @@ class WarmupTrial : public FakeCompilerFixture {
     return outcome;
   }
 
-  /// Adds a process to the herd and kills it once something is compiled and not all is.
-  void kill_one_midway(const Herd& herd) const {
+  /// A process before the herd, in the middle of compiles that never end, whose locks it holds.
+  pid_t start_victim(const Herd& herd) const {
     auto arguments = arguments_of(herd);
     const pid_t victim = start_child([&] {
-      ::setenv("KILN_FAKE_NVRTC_MS", "10", 1);
-      static_cast<void>(std::freopen("/dev/null", "w", stdout));
+      ::setenv("KILN_FAKE_NVRTC_MS", "600000", 1);
       ::execv(arguments[0].c_str(), detail::pointers_to(arguments).data());
       return 127;
     });
-    while (entries() < 2) std::this_thread::sleep_for(milliseconds(1));
-    ::kill(victim, SIGKILL);
-    EXPECT_EQ(wait_for(victim), 128 + SIGKILL) << "it was done before";
+    while (lines_with("begin") == 0) std::this_thread::sleep_for(milliseconds(1));
+    return victim;
   }
 
   std::size_t lines_with(const std::string& start) const {

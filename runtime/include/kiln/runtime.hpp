@@ -131,7 +131,8 @@ class KILN_API Runtime {
   /// policy. Called again, it replaces the policy.
   void seal(SealPolicy policy = {});
 
-  /// The kernels that were asked for so far, with their sources; see RuntimeOptions::record_file.
+  /// The kernels that were asked for so far, with their sources; of nothing where
+  /// RuntimeOptions::record_file is empty.
   Recording recording() const;
 
   /// The kernel for the current context's device. After a warmup this is a lock-free read; before,
