@@ -339,6 +339,10 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
     return outcome;
   }
   counters_.compiles.fetch_add(1, std::memory_order_relaxed);
+  log(LogLevel::info,
+      "compiled kernel " + program.spec.name + " for " + request.architecture_ + " in " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
+          " ms [key " + key.name.hex() + "]");
   if (!artifact->facts.log.empty())
     log(LogLevel::warning,
         "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);

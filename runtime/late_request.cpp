@@ -88,9 +88,11 @@ Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_
           note(id, spec, *wish, subject.second, outcome);
           if (outcome.origin == Origin::compiled)
             counters.late_compiles.fetch_add(1, std::memory_order_relaxed);
-          if (options.log && !outcome.status)
-            options.log(LogLevel::warning,
-                        "a late build failed: " + outcome.status.error().message());
+          if (options.log)
+            options.log(outcome.status ? LogLevel::info : LogLevel::warning,
+                        outcome.status
+                            ? "kernel " + spec.name + " was built late and is ready now"
+                            : "a late build failed: " + outcome.status.error().message());
           seal.end_build(subject);
         });
         if (!started) seal.end_build(subject);

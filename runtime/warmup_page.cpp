@@ -16,7 +16,7 @@ body{font:14px/1.4 system-ui,sans-serif;margin:24px;color:#222;background:#fff}
 h1{font-size:20px;margin:0 0 4px}p{margin:4px 0}
 .line{position:relative;height:22px;background:#f2f2f2;margin:2px 0 2px 70px}
 .line>b{position:absolute;left:-70px;width:62px;text-align:right;font-weight:400;color:#666}
-.bar{position:absolute;top:2px;height:18px;min-width:2px;overflow:hidden;white-space:nowrap;
+.bar{position:absolute;top:2px;height:18px;min-width:2px;box-shadow:inset -1px 0 #fff;overflow:hidden;white-space:nowrap;
 font-size:11px;line-height:18px;color:#fff;text-indent:3px}
 .compiled{background:#c2571a}.disk,.memory{background:#2f7d4f}.waited{background:#3b6ea8}
 .failed{background:#b00020}.load{background:#7a5ea8}

@@ -78,15 +78,18 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
       }
       if (task != nullptr) {
         // The first time; later it waits for somebody else, or for another try.
-        if (!task->began) task->queue = Clock::now() - task->looked;
+        if (!task->began) {
+          task->queue = Clock::now() - task->looked;
+          compiling_changed_ = true;
+        }
         task->began = Clock::now();
         task->compiling = true;
-        compiling_changed_ = true;
         if (const auto limit = state_.options.compile_limit; limit.count() > 0)
           task->overdue = *task->began + limit;
         ++compiling_;
-        compiling_bytes_ += bytes_of(*task);
-        finished_.notify_all();
+        task->reserved_bytes = bytes_of(*task);
+        compiling_bytes_ += task->reserved_bytes;
+        if (compiling_changed_) finished_.notify_all();
         return {task, Reach::make};
       }
       if (waiting_.empty() && !busy_.empty()) {
@@ -114,7 +117,14 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
              (task.overdue && Clock::now() > *task.overdue);
     };
   }
-  return state_.service.advance(*task.request, reach);
+  auto outcome = state_.service.advance(*task.request, reach);
+  if (!outcome) return outcome;
+  state_.note(task.id, *task.spec, *task.request, task.report.architecture, *outcome);
+  if (outcome->origin == Origin::compiled)
+    state_.hints.note(
+        *task.spec, task.report.architecture,
+        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
+  return outcome;
 }
 
 bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane) {
@@ -129,7 +139,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     task.began = task.touched;
   } else if (!task.given_up) {
     --compiling_;
-    compiling_bytes_ -= std::min(compiling_bytes_, bytes_of(task));
+    compiling_bytes_ -= task.reserved_bytes;
     alone_ = false;
     task.compiling = false;
   }
@@ -169,11 +179,6 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     report.usage = outcome->artifact->facts.usage;
     report.log = outcome->artifact->facts.log;
   }
-  if (task.request) state_.note(task.id, *task.spec, *task.request, report.architecture, *outcome);
-  if (outcome->origin == Origin::compiled)
-    state_.hints.note(
-        *task.spec, report.architecture,
-        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
   finish(task);
   return true;
 }
@@ -247,13 +252,14 @@ Error WarmupRun::too_slow(const Task& task) const {
 // A compile on a thread that does not end when it is told to: the thread is left to the Runtime,
 // and another takes its place.
 void WarmupRun::give_up_overdue() {
+  if (state_.options.compile_limit.count() <= 0) return;
   for (auto& task : tasks_) {
     if (!task.compiling || !task.overdue || Clock::now() < *task.overdue + kGrace) continue;
     task.given_up = true;
     task.compiling = false;
     --compiling_;
     --threads_;
-    compiling_bytes_ -= std::min(compiling_bytes_, bytes_of(task));
+    compiling_bytes_ -= task.reserved_bytes;
     alone_ = false;
     task.report.status = too_slow(task);
     task.report.origin = Origin::failed;

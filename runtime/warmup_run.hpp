@@ -59,6 +59,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     Clock::duration queue{};
     std::optional<Clock::time_point> began{};    // its step in hand
     std::optional<Clock::time_point> overdue{};  // when its compile has taken too long
+    std::uint64_t reserved_bytes = 0;            // while it compiles
     bool compiling = false;
     bool given_up = false;  // its thread is left to the Runtime
     bool ended = false;     // but not loaded or told of yet

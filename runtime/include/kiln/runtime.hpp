@@ -102,6 +102,8 @@ class KILN_API Runtime {
   static Result<Runtime> open(RuntimeOptions options);
   Runtime(Runtime&&) noexcept;
   Runtime& operator=(Runtime&&) noexcept;
+  /// Stops the compiles that a warmup or a late request has left behind, and waits for them; NVRTC
+  /// may take seconds to give one back.
   ~Runtime();
 
   /// Adds a file that programs may include by `name`. The same text again is fine.
