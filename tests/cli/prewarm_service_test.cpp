@@ -50,6 +50,9 @@ class PrewarmService : public CliTest {
     std::vector<std::string> variables;
     for (const auto& [name, value] : wish.environment) variables.push_back(name + "=" + value);
     const pid_t child = start_child([&] {
+      const int null = ::open("/dev/null", O_WRONLY);
+      ::dup2(null, STDOUT_FILENO);
+      ::dup2(null, STDERR_FILENO);
       ::execve(KILN_CLI_PATH, detail::pointers_to(wish.arguments).data(),
                detail::pointers_to(variables).data());
       return 127;
@@ -58,7 +61,7 @@ class PrewarmService : public CliTest {
     return child;
   }
 
-  /// The processes, but for `except`, that were started with this test's log in their environment.
+  /// The processes that were started with this test's log in their environment.
   std::size_t processes_of_ours() const {
     const auto mark = "KILN_FAKE_NVRTC_LOG=" + log().string();
     std::size_t count = 0;

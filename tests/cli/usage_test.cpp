@@ -20,8 +20,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
   } faults[] = {
       {{},
        "a verb is missing; the verbs of kiln are cache, prewarm, compile, bench, doctor, "
-       "completion; see "
-       "kiln --help"},
+       "completion, manifest; see kiln --help"},
       {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, prewarm, compile, bench"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
       {{"cache"}, "a verb is missing; the verbs of kiln cache are ls, show, extract, verify"},
