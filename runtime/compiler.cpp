@@ -87,6 +87,11 @@ std::string missing_header_help(std::string_view log, const Program& program) {
   return {};
 }
 
+// What NVRTC asks; it gets the CompileWatch.
+int ask_to_stop(void* watch, void*) {
+  return static_cast<const CompileWatch*>(watch)->should_stop() ? 1 : 0;
+}
+
 Error compile_error(const Program& program, std::string_view architecture, const CompileKey& key,
                     const std::vector<std::string>& arguments, std::string log) {
   const auto& spec = program.spec;
@@ -121,6 +126,11 @@ Status check_supported(const NvrtcLibrary& library, const Program& program,
 }
 
 }  // namespace
+
+Error compile_stopped(const std::string& kernel, std::string_view architecture) {
+  return Error(ErrorCode::not_ready, "kernel " + kernel + " for " + std::string(architecture) +
+                                         ": its compile was stopped before its end");
+}
 
 std::vector<std::string> nvrtc_arguments(const Program& program, std::string_view architecture,
                                          const ToolchainId& toolchain) {
@@ -166,7 +176,7 @@ Status Compiler::check_target(std::string_view architecture) {
 
 Result<Artifact> Compiler::compile(const Program& program, std::string_view architecture,
                                    const CompileKey& key, const ToolchainId& toolchain,
-                                   bool& passing) {
+                                   CompileWatch& watch) {
   if (compiler_lost_in_fork())
     return Error(ErrorCode::no_toolchain,
                  "kernel " + program.spec.name +
@@ -193,7 +203,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
           api.create_program(handle.out(), files.front().text->c_str(), root_name.c_str(),
                              static_cast<int>(names.size()), texts.data(), names.data());
       result != NVRTC_SUCCESS) {
-    passing = true;
+    watch.passing = true;
     return Error(
         ErrorCode::compile_failed,
         "kernel " + spec.name + ": nvrtcCreateProgram failed: " + api.get_error_string(result));
@@ -209,11 +219,18 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   const auto arguments = nvrtc_arguments(program, architecture, toolchain);
   std::vector<const char*> raw;
   for (const auto& argument : arguments) raw.push_back(argument.c_str());
+  if (watch.stop && api.set_flow_callback != nullptr)
+    api.set_flow_callback(handle.get(), ask_to_stop, &watch);
   const auto result = api.compile_program(handle.get(), static_cast<int>(raw.size()), raw.data());
   auto log = text_of(handle.get(), api.get_program_log_size, api.get_program_log);
   if (result != NVRTC_SUCCESS) {
-    passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
-              result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
+    // The callback is asked before anything else may be wrong.
+    if (watch.should_stop()) {
+      watch.passing = true;
+      return compile_stopped(spec.name, architecture);
+    }
+    watch.passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
+                    result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
     if (log.empty()) log = api.get_error_string(result);
     return compile_error(program, architecture, key, arguments, std::move(log));
   }

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +25,22 @@ namespace kiln {
 std::vector<std::string> nvrtc_arguments(const Program& program, std::string_view architecture,
                                          const ToolchainId& toolchain);
 
+/// What the caller of one compile has to say to it, and what it tells beside its result.
+struct CompileWatch {
+  /// Asked now and then by the compiling thread; true ends the compile. NVRTC may go for seconds
+  /// without asking. Empty: it runs to its end.
+  std::function<bool()> stop{};
+  /// The failure may not come again with the same inputs: memory ran out, or a worker died.
+  bool passing = false;
+  /// The compiling process's own, at its peak; 0 where it cannot be told.
+  std::uint64_t peak_bytes = 0;
+
+  bool should_stop() const { return stop && stop(); }
+};
+
+/// The error of a compile that CompileWatch::stop ended.
+Error compile_stopped(const std::string& kernel, std::string_view architecture);
+
 class Compiler {
  public:
   /// `search` says where NVRTC lies, or that there is none.
@@ -32,10 +50,10 @@ class Compiler {
   bool loaded() const noexcept { return loaded_.load(std::memory_order_acquire); }
 
   /// Errors  no_toolchain; unsupported for an architecture or option that this NVRTC lacks;
-  ///         compile_failed with the whole log as detail.
-  /// `passing` becomes true for a failure that may not come again with the same inputs.
+  ///         compile_failed with the whole log as detail; not_ready when `watch` ended it.
   Result<Artifact> compile(const Program& program, std::string_view architecture,
-                           const CompileKey& key, const ToolchainId& toolchain, bool& passing);
+                           const CompileKey& key, const ToolchainId& toolchain,
+                           CompileWatch& watch);
 
   /// Checks how `architecture` is written, without NVRTC as long as it is right.
   /// Errors  as parse_architecture(), with the list that this NVRTC supports where there is one.

@@ -3,6 +3,7 @@
 // Threads: a value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,12 @@ struct KernelSpec {
   int oldest_sm = 0;
   UnknownInputs unknown_inputs = UnknownInputs::refuse;
   bool operator==(const KernelSpec&) const = default;
+};
+
+/// A registered kernel of one Runtime.
+struct KernelId {
+  std::uint32_t index = UINT32_MAX;
+  bool operator==(const KernelId&) const = default;
 };
 
 }  // namespace kiln
