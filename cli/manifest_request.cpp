@@ -25,6 +25,13 @@ Result<kernels::Manifest> read_manifest(const ManifestArguments& arguments) {
                                                 known_models() + ") or --manifest FILE");
 }
 
+// A recording stands for the run that it was made of: its own sources, and not the ones in here.
+Status add_recorded(Runtime& runtime, const Recording& recording) {
+  for (const auto& [name, text] : recording.sources)
+    if (auto status = runtime.add_source(name, text); !status) return status;
+  return {};
+}
+
 // What a recording names, as a manifest.
 kernels::Manifest manifest_of(const Recording& recording, const std::string& file) {
   kernels::Manifest manifest{.model = file};

@@ -63,13 +63,6 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
   return report.finish(*warmed);
 }
 
-// A recording stands for the run that it was made of: its own sources, and not the ones in here.
-Status add_recorded(Runtime& runtime, const Recording& recording) {
-  for (const auto& [name, text] : recording.sources)
-    if (auto status = runtime.add_source(name, text); !status) return status;
-  return {};
-}
-
 Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
                 const std::vector<KernelSpec>& specs, const std::vector<std::string>& architectures,
                 const PrewarmReport& report) {

@@ -42,9 +42,6 @@ void PrewarmReport::step(const KernelReport& kernel) const {
 }
 
 ExitCode PrewarmReport::finish(const WarmupReport& report) const {
-  auto kernels = Json::array();
-  for (const auto& kernel : report.kernels) kernels.push_back(json_of(kernel));
-
   // What is wrong with the machine is the same for all kernels, but for their names: once will do.
   std::set<std::string> reported;
   bool no_toolchain = false;
