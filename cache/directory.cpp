@@ -46,8 +46,9 @@ int make_one(const SystemCalls& calls, int base, const std::string& path, Durabi
   if (calls.mkdirat(base, path.c_str(), kDirectoryMode) != 0) return errno == EEXIST ? 0 : errno;
   // One that cannot be shared is still of use to its maker.
   if (group &&
-      ::fchownat(base, path.c_str(), static_cast<uid_t>(-1), *group, AT_SYMLINK_NOFOLLOW) == 0)
-    static_cast<void>(::fchmodat(base, path.c_str(), kSharedDirectoryMode, 0));
+      (::fchownat(base, path.c_str(), static_cast<uid_t>(-1), *group, AT_SYMLINK_NOFOLLOW) != 0 ||
+       ::fchmodat(base, path.c_str(), kSharedDirectoryMode, 0) != 0))
+    errno = 0;
   if (durability == Durability::relaxed) return 0;
   const std::string parent = parent_of(path);
   const char* const above = !parent.empty() ? parent.c_str() : path.front() == '/' ? "/" : ".";

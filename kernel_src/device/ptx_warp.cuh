@@ -5,8 +5,8 @@
 
 namespace kiln::device {
 
-/// %laneid, all: the thread's number in its warp. Read anew in each place, so that what is worked out
-/// from it takes no registers in between.
+/// %laneid, all: the thread's number in its warp. Read anew in each place, so that what is worked
+/// out from it takes no registers in between.
 __device__ __forceinline__ kernels::u32 lane_anew() {
   kernels::u32 lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));

@@ -1,7 +1,7 @@
 // What mega.cu and mega_sm90a.cu share: all but the matrix units.
 //
-// A cluster works on a token, its blocks in turn on tiles of 64 slots. One warpgroup of a block
-// gathers records and makes them bf16, once for all heads; two multiply, heads on the matrix units'
+// A cluster works on a token, its blocks in turn on tiles of 64 slots. Two warpgroups of a block
+// gather records and make them bf16, once for all heads; two multiply, heads on the matrix units'
 // rows, padded to 64. P is rounded to bf16 once, against a reference that moves only when the
 // maximum grows by more than 6 octaves. Then each block adds up its share of the token's output
 // from what all blocks sent it, in order of rank.
@@ -58,7 +58,7 @@ __device__ __forceinline__ void decode(const Args& args) {
       device::barrier_init(barrier_at(kFull + i * 8), kProducerThreads);
       device::barrier_init(barrier_at(kEmpty + i * 8), kConsumerThreads / 32);
     }
-    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads / 32);
+    device::barrier_init(barrier_at(kArrived), 1 + kConsumerThreads);
     device::barrier_init(barrier_at(kLeave), blocks.count);
     device::fence_barrier_init();
     device::barrier_arrive_expect(barrier_at(kArrived),

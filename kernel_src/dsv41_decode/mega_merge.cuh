@@ -74,8 +74,7 @@ __device__ __forceinline__ void send(const Sums& sums, u32 rank, const Blocks& b
                      peer + At::barriers + kArrived);
     }
   }
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) device::barrier_arrive(barrier_at(kArrived));  // what stayed here
+  device::barrier_arrive(barrier_at(kArrived));  // what stayed here
 }
 
 // What arrives from other blocks, and the sums of this one too.

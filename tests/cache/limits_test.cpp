@@ -287,6 +287,9 @@ TEST(StoreLimits, EachFailureOfTheDiskIsCountedAndWarnedOfOnce) {
 }
 
 TEST(StoreLimits, ServesAndRefusesWithoutDescriptors) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer opens pipes to look at memory, and takes it for bad without";
+#endif
   Fixture f;
   ASSERT_TRUE(publish(f.store, kKey).ok());
   EXPECT_EQ(in_child([&] {
