@@ -24,10 +24,6 @@ struct Half {
   u32 scales;
 };
 
-__device__ __forceinline__ u32 slice_of_lane(u32 lane) {
-  return lane / 8 * 4 + lane % 4;
-}
-
 template <Record record>
 constexpr u32 kRounds = record == Record::fp8 ? 2 : 1;  // of 16 lanes by 16 bytes
 

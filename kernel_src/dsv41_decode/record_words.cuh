@@ -8,6 +8,12 @@
 
 namespace kiln::kernels::dsv41_decode {
 
+// Which 16 bytes of 256 a lane brings where a warp brings two records at a time, the lanes with
+// number & 4 the second one.
+__device__ __forceinline__ u32 slice_of_lane(u32 lane) {
+  return lane / 8 * 4 + lane % 4;
+}
+
 // Two E4M3 codes as bf16, without their factor: sign, exponent and mantissa moved to their places,
 // which are off by 2^120. `first`: of bytes 0 and 2 of the word, otherwise of bytes 1 and 3.
 template <bool first>

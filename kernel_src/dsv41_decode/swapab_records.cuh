@@ -47,10 +47,6 @@ struct Gathered {
   Raw raw[tile / kWarps / 2][kRounds];
 };
 
-__device__ __forceinline__ u32 slice_of_lane(u32 lane) {
-  return lane / 8 * 4 + lane % 4;
-}
-
 template <u32 tile, Record record, u32 page_slots>
 __device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
                                                          const Slot& looked_up, u32 warp,

@@ -356,25 +356,6 @@ Store* intruder = nullptr;
 TEST(StoreFaults, AGoodEntryThatReplacesADamagedOneMeanwhileIsKept) {
   Fixture f;
   SystemCalls calls = kRealCalls;
-  calls.fstat = [](int fd, struct stat* to) { return fails() ? -1 : kRealCalls.fstat(fd, to); };
-  calls.fstatat = [](int directory, const char* path, struct stat* to, int flags) {
-    return fails() ? -1 : kRealCalls.fstatat(directory, path, to, flags);
-  };
-  calls.pread = [](int fd, void* to, size_t size, off_t at) {
-    if (faults.short_transfers) size = std::min<size_t>(size, 100);
-    return fails() ? -1 : kRealCalls.pread(fd, to, size, at);
-  };
-  calls.pwrite = [](int fd, const void* from, size_t size, off_t at) {
-    if (faults.short_transfers) size = std::min<size_t>(size, 7);
-    return fails() ? -1 : kRealCalls.pwrite(fd, from, size, at);
-  };
-  calls.futimens = [](int fd, const timespec* to) {
-    return fails() ? -1 : kRealCalls.futimens(fd, to);
-  };
-  calls.get_lock = [](int fd, struct flock* lock) {
-    return fails() ? -1 : kRealCalls.get_lock(fd, lock);
-  };
-  calls.free_space = [](int fd, Space* to) { return fails() ? -1 : kRealCalls.free_space(fd, to); };
   calls.read = [](int fd, void* to, size_t size) {
     const ssize_t count = kRealCalls.read(fd, to, size);
     Store* const other = std::exchange(intruder, nullptr);

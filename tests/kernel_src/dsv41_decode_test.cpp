@@ -151,6 +151,7 @@ TEST(MegaPlan, SharesATokenAmongFewerBlocksTheMoreTokensThereAre) {
     u32 blocks;
   };
   const Key pure{.heads = 64, .compressed_slots = 0};
+  const Key six{.heads = 64, .compressed_slots = 256};
   const Key wide{.heads = 64, .swa_slots = 300, .compressed_slots = 2048};
   for (const auto& [key, tokens, blocks] : {
            Row{{.heads = 64}, 1, 5},  // 10 tiles in two rounds
@@ -164,7 +165,16 @@ TEST(MegaPlan, SharesATokenAmongFewerBlocksTheMoreTokensThereAre) {
            Row{pure, 64, 2},
            Row{{.heads = 8, .swa_slots = 1, .compressed_slots = 0}, 1, 2},
            Row{{.heads = 1, .compressed_slots = 64 * 5}, 1, 7},
+           Row{six, 15, 6},
+           Row{six, 16, 3},  // five at once would leave one for a second round
+           Row{six, 40, 3},
+           Row{six, 41, 2},
            Row{wide, 1, 8},  // 37 tiles
+           Row{wide, 16, 5},
+           Row{wide, 22, 5},
+           Row{wide, 23, 4},
+           Row{wide, 30, 4},
+           Row{wide, 31, 3},
            Row{wide, 64, 2},
        }) {
     SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(key.compressed_slots));
