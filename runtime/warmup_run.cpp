@@ -304,6 +304,9 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   };
   tell(nullptr);
 
+  // What is wanted first is looked up first as well, so that a full cache gives it first.
+  std::stable_sort(to_look_.begin(), to_look_.end(),
+                   [](const Task* a, const Task* b) { return a->rank < b->rank; });
   jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
   const auto wanted = std::min<std::size_t>(tasks_.size(), jobs_.jobs);
   while (threads_ < wanted && start_thread()) continue;
