@@ -16,12 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kToolchainRecords = "toolchain";
 
-// Polls of many processes must not fall into step.
-std::chrono::milliseconds poll_interval() {
-  thread_local std::minstd_rand random(std::random_device{}());
-  return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 25)(random));
-}
-
 // Only what the inputs alone decide is remembered; a missing compiler may be there next time.
 bool is_final(const Outcome& outcome) {
   return outcome.status.ok() ||
@@ -60,6 +54,11 @@ Outcome failure(const cache::Digest& key, Error error) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds poll_interval() {
+  thread_local std::minstd_rand random(std::random_device{}());
+  return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 15)(random));
+}
 
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store) {
   std::vector<ToolchainId> found;

@@ -34,6 +34,10 @@ namespace kiln {
 /// its entries.
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store);
 
+/// How long to wait until a key that another process compiles is looked at again: never the same,
+/// so that many processes do not fall into step.
+std::chrono::milliseconds poll_interval();
+
 /// The end of a request.
 struct Outcome {
   cache::Digest key{};

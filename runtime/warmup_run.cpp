@@ -1,6 +1,7 @@
 #include "runtime/warmup_run.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace kiln {
@@ -8,8 +9,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between looking again at a key that another process compiles.
+// Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
+constexpr unsigned kBusyInARow = 4;
+// How often the sleep between looking at busy keys is doubled while none of them ends.
+constexpr unsigned kMostIdlePolls = 2;
 // Between looks at the clock and at who wants the warmup to end.
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
@@ -70,7 +74,10 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      auto* task = fitting();
+      // With several keys taken in a row most are: there is more to wait for than to do, and to try
+      // them all would keep the processor from those that compile.
+      const bool all_busy = !busy_.empty() && (waiting_.empty() || busy_in_a_row_ >= kBusyInARow);
+      auto* task = all_busy ? nullptr : fitting();
       if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         task = to_retry_.front();
         to_retry_.pop_front();
@@ -92,13 +99,16 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         if (compiling_changed_) finished_.notify_all();
         return {task, Reach::make};
       }
-      if (waiting_.empty() && !busy_.empty()) {
-        // Only busy keys are left: look at each again after a short sleep.
+      if (all_busy) {
+        const auto sleep = poll_interval() * (1 << idle_polls_);
+        idle_polls_ = std::min(idle_polls_ + 1, kMostIdlePolls);
         lock.unlock();
-        state_.service.wait_for_change(kPoll);
+        state_.service.wait_for_change(sleep);
         lock.lock();
-        for (auto* const busy : busy_) wait_in_line(*busy);
-        busy_.clear();
+        // Two; settle() goes on for as long as they are there.
+        busy_in_a_row_ = 0;
+        look_again();
+        look_again();
         continue;
       }
     }
@@ -145,9 +155,14 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   }
   if (task.given_up) return false;
   if (!outcome) {
+    task.was_busy = true;
+    ++busy_in_a_row_;
     busy_.push_back(&task);
+    share_work();
     return true;
   }
+  busy_in_a_row_ = idle_polls_ = 0;
+  if (task.was_busy) look_again();
 
   auto& report = task.report;
   report.key = outcome->key;
@@ -209,7 +224,25 @@ void WarmupRun::plan() {
 }
 
 void WarmupRun::wait_in_line(Task& task) {
-  waiting_.insert({{task.rank, -task.expected.time, task.id.index}, &task});
+  const auto expected = task.expected.time.count();
+  if (work_is_shared_)
+    waiting_.insert(
+        {{task.rank, -std::bit_width(static_cast<std::uint64_t>(expected)), random_()}, &task});
+  else
+    waiting_.insert({{task.rank, -expected, task.id.index}, &task});
+}
+
+void WarmupRun::look_again() {
+  if (busy_.empty()) return;
+  wait_in_line(*busy_.front());
+  busy_.pop_front();
+}
+
+// Others compile the same kernels. Each process then takes those that take about as long in an
+// order of its own; in the same order, each would find every key taken that the others are at.
+void WarmupRun::share_work() {
+  if (std::exchange(work_is_shared_, true)) return;
+  for (const auto& [place, task] : std::exchange(waiting_, {})) wait_in_line(*task);
 }
 
 std::uint64_t WarmupRun::bytes_of(const Task& task) const {

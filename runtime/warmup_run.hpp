@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -61,6 +62,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     std::optional<Clock::time_point> overdue{};  // when its compile has taken too long
     std::uint64_t reserved_bytes = 0;            // while it compiles
     bool compiling = false;
+    bool was_busy = false;  // somebody else compiled it when it was tried last
     bool given_up = false;  // its thread is left to the Runtime
     bool ended = false;     // but not loaded or told of yet
     bool done = false;
@@ -69,8 +71,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     Task* task = nullptr;
     Reach reach = Reach::look;
   };
-  // By rank, then the longest first, then in order.
-  using Place = std::tuple<std::size_t, std::chrono::milliseconds, std::size_t>;
+  // By rank, then the longest first, then in order; see share_work().
+  using Place = std::tuple<std::size_t, std::int64_t, std::size_t>;
 
   bool start_thread();
   void work(unsigned lane);
@@ -80,6 +82,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane);
   void plan();
   void wait_in_line(Task& task);
+  void look_again();
+  void share_work();
   std::uint64_t bytes_of(const Task& task) const;
   Task* fitting();
   void finish(Task& task);
@@ -100,9 +104,13 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::deque<Task> tasks_;            // never move
   std::deque<Task*> to_look_;
   std::set<std::pair<Place, Task*>> waiting_;  // for a compile
-  std::vector<Task*> busy_;                    // somebody else compiles them
-  std::deque<Task*> to_retry_;                 // alone
-  std::deque<Task*> ended_;                    // for the driver to load and report
+  std::deque<Task*> busy_;                     // somebody else compiles them
+  bool work_is_shared_ = false;
+  unsigned busy_in_a_row_ = 0;
+  unsigned idle_polls_ = 0;  // in a row that found nothing
+  std::minstd_rand random_{std::random_device{}()};
+  std::deque<Task*> to_retry_;  // alone
+  std::deque<Task*> ended_;     // for the driver to load and report
   std::size_t looking_ = 0;
   std::size_t compiling_ = 0;
   std::uint64_t compiling_bytes_ = 0;
