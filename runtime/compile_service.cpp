@@ -164,6 +164,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach re
       auto outcome = flight->outcome;
       // What they were belongs to the request that took them.
       outcome.verify_time = outcome.compile_time = {};
+      outcome.header_shared = false;
       if (outcome.status.ok())
         outcome.origin = request.asked_before_ ? Origin::waited : Origin::memory;
       return outcome;
@@ -314,13 +315,23 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
         "kernel " + program.spec.name +
             " is compiled anew in each process and not stored: " + program.closure.why_not);
 
-  CompileWatch watch{.stop = request.stop};
+  CompileWatch watch{.stop = request.stop, .share_header = request.share_header};
   const auto started = Clock::now();
   auto artifact = run_compiler(request, key, toolchain, watch);
   const auto took = Clock::now() - started;
   const auto changed = inputs_changed(request);
   if (!changed) return failure(key.name, changed.error());
-  if (*changed) return std::nullopt;
+  if (*changed) {
+    // Perhaps since a precompiled header was made of them.
+    compiler_.forget_headers();
+    if (options_.workers != nullptr) options_.workers->end_idle();
+    return std::nullopt;
+  }
+  if (!watch.header_trouble.empty())
+    log(LogLevel::warning, "kernel " + program.spec.name +
+                               " was compiled without the precompiled header that its #pragma "
+                               "nv_hdrstop asks for, which takes longer: " +
+                               watch.header_trouble);
   if (!artifact) {
     if (artifact.error().code() != ErrorCode::no_toolchain &&
         artifact.error().code() != ErrorCode::not_ready)
@@ -344,7 +355,8 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
                   .origin = Origin::compiled,
                   .stored = false,
                   .compile_time = took,
-                  .peak_bytes = watch.peak_bytes};
+                  .peak_bytes = watch.peak_bytes,
+                  .header_shared = watch.header_shared};
   const auto not_stored = [&](std::string why) {
     outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
   };
@@ -370,6 +382,14 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   }
   outcome.artifact = *std::move(artifact);
   return outcome;
+}
+
+std::optional<cache::Digest> CompileService::shared_header_of(const CompileRequest& request) const {
+  if (request.toolchains_.empty()) return std::nullopt;
+  const auto& toolchain = request.toolchains_.front();
+  return kiln::shared_header_of(
+      *request.program_, nvrtc_arguments(*request.program_, request.architecture_, toolchain),
+      toolchain);
 }
 
 void CompileService::record_toolchain() {

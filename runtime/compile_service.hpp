@@ -51,6 +51,7 @@ struct Outcome {
   std::chrono::nanoseconds verify_time{};   ///< in the store: reading and checking
   std::chrono::nanoseconds compile_time{};  ///< in the compiler
   std::uint64_t peak_bytes = 0;             ///< see CompileWatch
+  bool header_shared = false;               ///< the same
 };
 
 /// One caller's wish for one program on one architecture.
@@ -72,6 +73,8 @@ class CompileRequest {
 
   /// Ends its compile, or its wait for somebody else's, once it gives true; see CompileWatch.
   std::function<bool()> stop{};
+  /// See CompileWatch. Only a warmup knows of others.
+  bool share_header = false;
 
  private:
   friend class CompileService;
@@ -122,6 +125,9 @@ class CompileService {
 
   /// advance() until there is an outcome; not_ready when the request is stopped.
   Outcome obtain(CompileRequest& request);
+
+  /// The precompiled header that `request` could share with others; empty for none.
+  std::optional<cache::Digest> shared_header_of(const CompileRequest& request) const;
 
   /// Puts the installed compiler among those that the store has seen, where it is missing.
   void record_toolchain();

@@ -89,13 +89,15 @@ WorkerAnswer answer_to(const WorkerJob& job, std::optional<Compiler>& compiler) 
     }
     compiler.emplace(NvrtcSearch{.found = *std::move(files)});
   }
-  CompileWatch watch;
+  CompileWatch watch{.share_header = job.share_header};
   // The peak of this compile alone.
   write_to("/proc/self/clear_refs", "5");
   auto artifact =
       compiler->compile(job.program, job.architecture, {.name = job.key}, job.toolchain, watch);
   answer.peak_bytes = peak_bytes();
   answer.passing = watch.passing;
+  answer.header_shared = watch.header_shared;
+  answer.header_trouble = watch.header_trouble;
   if (artifact)
     answer.artifact = *std::move(artifact);
   else

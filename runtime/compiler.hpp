@@ -16,8 +16,10 @@
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "runtime/nvrtc_library.hpp"
+#include "runtime/nvrtc_run.hpp"
 #include "runtime/nvrtc_search.hpp"
 #include "runtime/program.hpp"
+#include "runtime/shared_header.hpp"
 
 namespace kiln {
 
@@ -34,6 +36,11 @@ struct CompileWatch {
   bool passing = false;
   /// The compiling process's own, at its peak; 0 where it cannot be told.
   std::uint64_t peak_bytes = 0;
+  /// Others are compiled here that can have a precompiled header in common with this one.
+  bool share_header = false;
+  bool header_shared = false;  ///< it was compiled with that header
+  /// Why that header could not be made or used; the program was compiled without it.
+  std::string header_trouble{};
 
   bool should_stop() const { return stop && stop(); }
 };
@@ -59,13 +66,25 @@ class Compiler {
   /// Errors  as parse_architecture(), with the list that this NVRTC supports where there is one.
   Status check_target(std::string_view architecture);
 
+  /// Frees the precompiled headers; programs that share one later make another.
+  void forget_headers() { headers_.clear(); }
+
  private:
   Result<const NvrtcLibrary*> library();
+  static Result<std::unique_ptr<NvrtcRun>> run_alone(const NvrtcLibrary& nvrtc,
+                                                     const Program& program,
+                                                     const std::vector<std::string>& arguments,
+                                                     CompileWatch& watch);
+  // Null where there is no header to share, or it did not help.
+  std::unique_ptr<NvrtcRun> run_with_header(const NvrtcLibrary& nvrtc, const Program& program,
+                                            std::vector<std::string> arguments,
+                                            const ToolchainId& toolchain, CompileWatch& watch);
 
   NvrtcSearch search_;
   std::mutex mutex_;
   std::unique_ptr<NvrtcLibrary> library_;
   std::atomic<bool> loaded_{false};
+  SharedHeaders headers_;
 };
 
 }  // namespace kiln

@@ -205,6 +205,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   WarmupReport report;
   run->drive(options, load, report);
   if (state.workers != nullptr) state.workers->end_idle();
+  state.compiler.forget_headers();
   state.recorder.flush();
 
   // A filled cache serves without a compiler by its record of this one.

@@ -35,6 +35,7 @@ Json json_of(const KernelReport& kernel) {
                {"load_ms", milliseconds(kernel.load)},
                {"lane", kernel.lane},
                {"retried", kernel.retried},
+               {"header_shared", kernel.header_shared},
                {"bytes", kernel.cubin_bytes},
                {"peak_bytes", kernel.peak_bytes},
                {"registers", kernel.usage.registers},

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <utility>
+#include <vector>
 
 namespace kiln {
 namespace {
@@ -12,6 +14,8 @@ using std::chrono::milliseconds;
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
 constexpr unsigned kBusyInARow = 4;
+// To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
+constexpr std::size_t kSharersOfAHeader = 3;
 // How often the sleep between looking at busy keys is doubled while none of them ends.
 constexpr unsigned kMostIdlePolls = 2;
 // Between looks at the clock and at who wants the warmup to end.
@@ -168,6 +172,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   report.key = outcome->key;
   report.compile += outcome->compile_time;
   report.peak_bytes = outcome->peak_bytes;
+  report.header_shared = outcome->header_shared;
   report.lane = lane;
   if (outcome->compile_time.count() > 0) {
     if (const auto resident = resident_bytes(); resident > resident_before_ && !state_.workers)
@@ -178,6 +183,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
       outcome->passing && outcome->status.code() == ErrorCode::compile_failed;
   if (failed_in_passing && !report.retried && !stopped_) {
     report.retried = true;
+    task.request->share_header = false;
     report.status = outcome->status;
     to_retry_.push_back(&task);
     return true;
@@ -205,6 +211,7 @@ void WarmupRun::plan() {
   if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
   jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
   resident_before_ = resident_bytes();
+  plan_headers();
   milliseconds sum{};
   std::size_t known = 0;
   for (const auto& [place, task] : waiting_)
@@ -221,6 +228,18 @@ void WarmupRun::plan() {
     if (!task->expected_known) task->expected.time = mean;
     wait_in_line(*task);
   }
+}
+
+// A header pays where several programs in one process use it.
+void WarmupRun::plan_headers() {
+  std::map<cache::Digest, std::vector<Task*>> by_header;
+  for (const auto& [place, task] : waiting_)
+    if (const auto header = state_.service.shared_header_of(*task->request))
+      by_header[*header].push_back(task);
+  const std::size_t processes = state_.workers != nullptr ? jobs_.jobs : 1;
+  for (const auto& [header, tasks] : by_header)
+    for (auto* const task : tasks)
+      task->request->share_header = tasks.size() >= kSharersOfAHeader * processes;
 }
 
 void WarmupRun::wait_in_line(Task& task) {

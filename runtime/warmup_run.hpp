@@ -81,6 +81,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   // True when this thread still belongs to the run.
   bool settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane);
   void plan();
+  void plan_headers();
   void wait_in_line(Task& task);
   void look_again();
   void share_work();

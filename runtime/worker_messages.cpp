@@ -128,6 +128,11 @@ void walk_job(Walker& walker, Job& job) {
     walk_shared(walker, file.text);
   });
   const auto paths = [&](auto& path) { walk_path(walker, path); };
+  walk(walker, closure.disk, [&](auto& file) {
+    walker(file.label);
+    walker(file.digest.high);
+    walker(file.digest.low);
+  });
   walk(walker, closure.include_directories, paths);
   walk(walker, closure.byte_order_marks, [&](auto& path) { walker(path); });
   walk(walker, job.program.searched_directories, paths);
@@ -140,6 +145,7 @@ std::string encode(const WorkerJob& job) {
   Writer writer;
   walk_job(writer, job);
   writer(std::uint64_t{job.program.spec.builtins == Builtins::minimal});
+  writer(std::uint64_t{job.share_header});
   return writer.take();
 }
 
@@ -147,8 +153,10 @@ std::optional<WorkerJob> decode_job(std::string_view message) {
   WorkerJob job;
   Reader reader(message);
   walk_job(reader, job);
-  std::uint64_t minimal = 0;
+  std::uint64_t minimal = 0, share_header = 0;
   reader(minimal);
+  reader(share_header);
+  job.share_header = share_header != 0;
   job.program.spec.builtins = minimal != 0 ? Builtins::minimal : Builtins::full;
   if (!reader.whole() || job.program.closure.memory.empty()) return std::nullopt;
   return job;
@@ -158,6 +166,8 @@ std::string encode(const WorkerAnswer& answer) {
   Writer writer;
   writer(std::uint64_t{answer.passing});
   writer(answer.peak_bytes);
+  writer(std::uint64_t{answer.header_shared});
+  writer(answer.header_trouble);
   writer(static_cast<std::uint64_t>(answer.status.code()));
   if (!answer.status) {
     writer(answer.status.error().message());
@@ -175,6 +185,10 @@ std::optional<WorkerAnswer> decode_answer(std::string_view message) {
   std::uint64_t passing = 0, code = 0;
   reader(passing);
   reader(answer.peak_bytes);
+  std::uint64_t header_shared = 0;
+  reader(header_shared);
+  answer.header_shared = header_shared != 0;
+  reader(answer.header_trouble);
   reader(code);
   answer.passing = passing != 0;
   std::string first, second;

@@ -22,6 +22,7 @@ struct WorkerJob {
   std::string architecture{};
   cache::Digest key{};
   Program program{};  ///< what Compiler::compile() reads of it
+  bool share_header = false;
 };
 
 struct WorkerAnswer {
@@ -29,6 +30,8 @@ struct WorkerAnswer {
   Status status{};
   bool passing = false;
   std::uint64_t peak_bytes = 0;
+  bool header_shared = false;
+  std::string header_trouble{};
 };
 
 std::string encode(const WorkerJob& job);

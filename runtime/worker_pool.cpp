@@ -171,7 +171,8 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
                                     .toolchain = toolchain,
                                     .architecture = std::string(architecture),
                                     .key = key.name,
-                                    .program = program});
+                                    .program = program,
+                                    .share_header = watch.share_header});
   std::string message;
   const auto exchanged = process->exchange(framed(job), message, watch);
   if (exchanged == Process::Exchange::stopped) {
@@ -193,6 +194,8 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
   }
   watch.passing = answer->passing;
   watch.peak_bytes = answer->peak_bytes;
+  watch.header_shared = answer->header_shared;
+  watch.header_trouble = answer->header_trouble;
   if (!answer->status) return answer->status.error();
   answer->artifact->key = key.name;
   return *std::move(answer->artifact);

@@ -58,6 +58,7 @@ struct KernelReport {
   std::chrono::nanoseconds load{};     ///< into the driver, on all devices
   std::uint64_t peak_bytes = 0;        ///< of the worker process that compiled it
   bool retried = false;                ///< alone, after a failure that may not come again
+  bool header_shared = false;          ///< compiled with a precompiled header; see KernelSpec
   std::size_t cubin_bytes = 0;
   ResourceUsage usage{};
   std::string log{};  ///< the compiler's warnings
