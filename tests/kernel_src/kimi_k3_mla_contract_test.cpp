@@ -463,7 +463,8 @@ TEST(KimiK3MlaContract, ChecksTablesThatLieOnTheHost) {
   // Fewer tokens than there is room for: the rest belongs to nobody.
   const std::vector<std::int32_t> fewer = {0, 1, 1, 2};
   EXPECT_TRUE(check_tables(*call, {.query_starts = fewer}));
-  // What the call is planned for is no limit: a graph is captured at one length and replayed at all.
+  // What the call is planned for is no limit: a graph is captured at one length and replayed at
+  // all.
   Call planned_short = *call;
   planned_short.max_keys = 1;
   EXPECT_TRUE(check_tables(planned_short, {tables, lengths, starts}));

@@ -34,7 +34,8 @@ struct Choices {
   std::vector<std::int32_t> lengths = {64};  // keys of each request
   std::vector<std::int32_t> queries{};       // its new tokens; none: one each
   Profile profile = Profile::random;
-  bool packed = true;  // the other form needs equal queries
+  float key_scale = 1;  // of random keys: their standard deviation
+  bool packed = true;   // the other form needs equal queries
   std::size_t row_gap_bytes = 0;
   std::size_t page_gap_bytes = 0;
   std::size_t spare_entries = 3;  // of each table row, behind the longest request
@@ -192,9 +193,10 @@ inline HostCall make_call(const Choices& choices, unsigned seed) {
   call.row_stride = kKeyDim + choices.row_gap_bytes;
   call.page_stride = kPageKeys * call.row_stride + choices.page_gap_bytes;
   call.cache.assign(call.pages * call.page_stride, choices.unused);
-  const detail::Uniform keys = choices.profile == Profile::flat
-                                   ? detail::Uniform(0.5f, 1.5f)
-                                   : detail::Uniform(-1.7320508f, 1.7320508f);
+  const detail::Uniform keys =
+      choices.profile == Profile::flat
+          ? detail::Uniform(0.5f, 1.5f)
+          : detail::Uniform(-1.7320508f * choices.key_scale, 1.7320508f * choices.key_scale);
   for (std::size_t request = 0; request < call.batch(); ++request)
     for (std::int32_t key = 0; key < call.lengths[request]; ++key) {
       u8* row = call.key_at(request, static_cast<std::size_t>(key));
