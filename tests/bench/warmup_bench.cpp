@@ -169,9 +169,10 @@ void add_headers(bench::Report& report) {
       {"cuda/std/array", "#include <cuda/std/array>\n"},
       {"cuda/std/array, atomic, tuple",
        "#include <cuda/std/array>\n#include <cuda/std/atomic>\n#include <cuda/std/tuple>\n"}};
-  for (const auto& [name, includes] : kIncludes)
+  for (const auto& [name, lines] : kIncludes)
     for (const bool workers : {false, true}) {
       const unsigned jobs = workers ? 2 : 1;
+      const std::string_view includes = lines;
       std::vector<double> with, without;
       for (int round = 0; round < report.rounds(); ++round) {
         with.push_back(in_process([&] { return header_seconds(includes, true, jobs, workers); }));
