@@ -108,6 +108,9 @@ TEST_F(SharedHeaderTest, ThreeKeysThroughOneHeaderGiveTheirOwnCode) {
 // NVRTC by its own choice instantiates templates ahead, which puts the symbols of this one into
 // another order.
 TEST_F(SharedHeaderTest, TheToolkitsLibraryGivesTheSameCode) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC takes its seconds for this, and is the same in every build";
+#endif
   const auto headers = find_toolkit_headers(*search_.found, process_environment());
   roots_.clear();
   bool there = false;
