@@ -65,8 +65,8 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     const int first_key = tile * static_cast<int>(kTileKeys);
     if (first_key + static_cast<int>(kTileKeys) > all_see)
       mask(exponents, args, item, first_key + static_cast<int>(half * kPageKeys) + in_page);
-    const u32 weights = shared_at(kAt.weights) +
-                        static_cast<u32>(tile - item.first_tile) % 2 * (kColumns * kTileKeys);
+    const u32 weights = shared_at(kAt.weights) + static_cast<u32>(tile - item.first_tile) % 2 *
+                                                     (kTerms * kColumns * kTileKeys);
     float sums[kOwn];
     weigh(sums, exponents, weights, half);
     Products::publish();

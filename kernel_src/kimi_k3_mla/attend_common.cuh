@@ -13,6 +13,7 @@ constexpr u32 kRowTile = key::row_tile;
 constexpr u32 kBlocks = cluster_blocks(kRowTile);  // that share each page
 constexpr u32 kColumns = kRowTile / kBlocks;       // rows of a block
 constexpr u32 kStages = stages(kRowTile);
+constexpr u32 kTerms = weight_terms(kRowTile);
 constexpr Layout kAt = layout(kRowTile);
 constexpr u32 kPartBytes = kPageKeys * 128;  // a part of a page
 constexpr u32 kParts = kLatentDim / 128;
