@@ -194,9 +194,14 @@ TEST_F(KimiK3MlaGpu, IsTheReferenceForEveryRowTileReducerAndRoute) {
         const auto bytes = run(back_end, host);
         const Errors errors = errors_against(host, bytes, 0.01, 0.02);
         EXPECT_TRUE(errors.finite);
-        // Where few keys count, weights of three bits of mantissa show with keys as large as these.
-        if (key_scale < 1) {
+        // Weights of one E4M3 term show where few keys count, the more the larger these are.
+        const bool exact = attend::weight_terms(plan_for(host).row_tile) == 2;
+        const bool many = *std::min_element(host.lengths.begin(), host.lengths.end()) >= 64;
+        if (exact || (many && key_scale < 1)) {
           EXPECT_EQ(errors.mismatches, 0u) << errors.largest;
+        }
+        if (exact) {
+          EXPECT_LE(errors.relative_l2, 0.005);
         }
         EXPECT_LE(errors.largest, 0.045);
         EXPECT_LE(errors.relative_l2, 0.025);
@@ -319,7 +324,7 @@ TEST_F(KimiK3MlaGpu, TheLayerTakesEveryStepWithoutACompile) {
   const auto device = runtime->device();
   ASSERT_TRUE(device) << message_of(device);
   auto layer = kimi_k3::MlaAttention::create(
-      *runtime, {.tp = 8, .max_batch = 4, .max_query = 6, .max_keys = 20000}, *device);
+      *runtime, {.tp = 8, .max_batch = 4, .max_query = 6, .max_keys = 20480}, *device);
   ASSERT_TRUE(layer) << message_of(layer);
   ASSERT_TRUE(runtime->warmup());
   const auto warm = runtime->counters();
