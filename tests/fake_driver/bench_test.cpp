@@ -188,9 +188,9 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
   for (const auto& known : kernels::kernel_benches())
     for (std::size_t problem = 0; problem < known.problems.size(); ++problem)
       for (const std::uint64_t tokens : {1u, 8u, 65u}) {
-        // Each of its tokens is a request of thousands of keys.
+        // Each of its tokens is a request of thousands of keys: the least of them is enough.
         const bool of_requests = known.name == "kimi_k3_mla_attend";
-        if (of_requests && tokens != 1) continue;
+        if (of_requests && (tokens != 1 || problem + 1 != known.problems.size())) continue;
         SCOPED_TRACE(std::string(known.name) + ", " + std::string(known.problems[problem]));
         const auto made = known.make(*device_, problem, tokens);
         ASSERT_TRUE(made) << message_of(made);
