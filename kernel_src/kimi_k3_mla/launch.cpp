@@ -44,6 +44,12 @@ Status check_clusters(const Plan& plan) {
 
 }  // namespace
 
+// Here rather than in the class: inlined, GCC 12 takes an empty optional for an uninitialised one.
+Launches::Launches() = default;
+Launches::Launches(Launches&& other) noexcept = default;
+Launches& Launches::operator=(Launches&& other) noexcept = default;
+Launches::~Launches() = default;
+
 Status Launches::launch(CUstream stream) noexcept {
   if (chosen_attend_ == nullptr) return {};
   if (Status launched = chosen_attend_->launch(stream); !launched || chosen_reduce_ == nullptr)

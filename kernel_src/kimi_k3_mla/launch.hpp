@@ -18,6 +18,11 @@ namespace kiln::kernels::kimi_k3_mla {
 /// while that ends (programmatic dependent launch).
 class KILN_API Launches {
  public:
+  Launches();
+  Launches(Launches&& other) noexcept;
+  Launches& operator=(Launches&& other) noexcept;
+  ~Launches();
+
   /// Does nothing for a call without tokens.
   /// Errors  as LaunchDescriptor::launch
   Status launch(CUstream stream) noexcept;

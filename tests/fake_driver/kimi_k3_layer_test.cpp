@@ -137,7 +137,8 @@ TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) 
     const auto joined = seen[1].argument<mla::Args>(0);
     EXPECT_EQ(std::memcmp(&joined, &args, sizeof args), 0);
   }
-  EXPECT_EQ(runtime_->counters(), warm);
+  EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
+  EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
 }
 
 TEST_F(KimiK3Steps, DescribeTheCacheAsPages) {
