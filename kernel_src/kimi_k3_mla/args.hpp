@@ -31,8 +31,10 @@ struct Args {
   float score_scale = 0;  // of a product of query and key, log2(e) included
   float output_scale = 1;
   u32 batch = 0;
+  u32 table_width = 0;  // page numbers of a request
+  u32 reserved = 0;
 };
-static_assert(sizeof(Args) == 104, "host and device must agree");
+static_assert(sizeof(Args) == 112, "host and device must agree");
 
 namespace attend {
 

@@ -181,6 +181,7 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
     device::cluster_arrive();
     device::cluster_wait();
   }
+  device::allow_next_kernel();  // once all blocks have started; it waits for what they store
   if (item.none()) {
   } else if (threadIdx.x >= kConsumerThreads) {
     device::fewer_registers<kProducerRegisters>();
@@ -203,7 +204,6 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
     add_up_sums(columns);
     store(columns, outputs, args, item);
   }
-  device::allow_next_kernel();
   if constexpr (kBlocks > 1) {  // a block's barriers must be there until its pair is done with them
     __syncwarp();
     device::cluster_arrive();

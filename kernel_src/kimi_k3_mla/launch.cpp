@@ -18,7 +18,8 @@ TensorMapSpec map_of(const Call& call, u32 box_dims, Swizzle swizzle) {
           .extents = {kKeyDim, kPageKeys, call.pages},
           .strides_bytes = {call.row_stride_bytes, call.page_stride_bytes},
           .box = {box_dims, kPageKeys, 1},
-          .swizzle = swizzle};
+          .swizzle = swizzle,
+          .l2_promotion = L2Promotion::bytes_128};
 }
 
 /// Where `key` stands among the registered ones; their count where it does not.

@@ -209,6 +209,28 @@ TEST_F(KimiK3MlaGpu, IsTheReferenceForEveryRowTileReducerAndRoute) {
     }
 }
 
+TEST_F(KimiK3MlaGpu, SplitsTheLastItemsAlone) {
+  // Two requests of two row tiles each; the first stays whole.
+  HostCall host =
+      make_call({.heads = 96, .lengths = {8300, 1000}, .queries = {2, 2}, .key_scale = 0.5f}, 10);
+  Plan plan = plan_for(host);
+  ASSERT_EQ(plan.route, Route::wide);
+  ASSERT_EQ(plan.items, 4u);
+  plan.unsplit_items = 1;
+  plan.num_split = 3;
+  plan.grid = {2 * (1 + 3 * 3), 1, 1};
+  plan.reducer = Reducer::w2;
+  plan.reduce_rows = 3 * 128;
+  plan.reducer_grid = {3 * 128 / 4, 1, 1};
+  for (const BackEnd back_end : kBackEnds) {
+    DeviceCall call(*driver_, host, workspace_bytes(plan));
+    launch(back_end, call, plan);
+    const Errors errors = errors_against(host, call.bytes(), 0.01, 0.02);
+    EXPECT_EQ(errors.mismatches, 0u) << errors.largest;
+    EXPECT_TRUE(errors.finite);
+  }
+}
+
 TEST_F(KimiK3MlaGpu, FollowsKeysThatOutweighAllOthers) {
   for (const Choices& choices :
        {Choices{.heads = 12, .lengths = {5000}},
