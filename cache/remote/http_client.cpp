@@ -105,8 +105,8 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
       return start + options.times.connect + time_for(transfer.upload.size(), options.times);
     curl_off_t length = -1;
     ::curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    const auto known =
-        std::min(length < 0 ? transfer.limit : static_cast<std::uint64_t>(length), transfer.limit);
+    // Without a length each part buys the time of its own size, so that a trickle does not live on.
+    const auto known = length < 0 ? transfer.body.size() : static_cast<std::uint64_t>(length);
     return *transfer.first_byte + time_for(known, options.times);
   };
   std::optional<Answer> answer;
