@@ -8,6 +8,7 @@ namespace kiln::cache {
 namespace {
 
 constexpr int kMostFailures = 3;
+constexpr int kSettlePart = 5;  // of the patience
 
 /// What will not be better at the next request, and costs a deadline each time.
 bool is_grave(RemoteFailure failure) noexcept {
@@ -28,6 +29,7 @@ bool Breaker::admits(Time now) {
 
 void Breaker::served(Time now) {
   const std::lock_guard lock(mutex_);
+  if (closed_until_) back_until_ = now + times_.patience / kSettlePart;
   failures_ = 0;
   break_ = {};
   closed_until_.reset();
@@ -46,6 +48,11 @@ bool Breaker::failed(Time now, RemoteFailure failure) {
       break_ == Clock::duration{} ? times_.shortest_break : 2 * break_, times_.longest_break);
   closed_until_ = now + jittered(break_, 0.5, 1.5);
   return true;
+}
+
+bool Breaker::is_just_back(Time now) const {
+  const std::lock_guard lock(mutex_);
+  return back_until_ && now < *back_until_;
 }
 
 bool Breaker::is_waited_for(Time now) const {

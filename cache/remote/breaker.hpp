@@ -26,6 +26,9 @@ class Breaker {
   /// True when this begins a break.
   bool failed(Time now, RemoteFailure failure);
 
+  /// Whether the server has come back from a break so lately that those who had a lease of it may
+  /// not have taken it anew.
+  bool is_just_back(Time now) const;
   /// Whether the server has served, and so lately that it may well come back in a moment.
   bool is_waited_for(Time now) const;
 
@@ -37,6 +40,7 @@ class Breaker {
   std::optional<Time> closed_until_{};
   bool sent_ahead_ = false;
   std::optional<Time> waited_until_{};
+  std::optional<Time> back_until_{};
 };
 
 }  // namespace kiln::cache

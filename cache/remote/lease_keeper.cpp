@@ -1,5 +1,6 @@
 #include "cache/remote/lease_keeper.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -8,7 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/random.hpp"
+
 namespace kiln::cache {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause{100};
+
+}  // namespace
 
 std::shared_ptr<void> LeaseKeeper::keep(const std::string& name, const std::string& token) {
   {
@@ -46,6 +54,7 @@ void LeaseKeeper::stop() {
 void LeaseKeeper::work() {
   const auto interval = servers_->options().times.lease / 3;
   auto next = std::chrono::steady_clock::now() + interval;
+  std::chrono::steady_clock::duration pause{};  // between tries of a server that fails
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait_until(lock, next, [&] { return stopping_ || !ended_.empty(); });
@@ -57,14 +66,21 @@ void LeaseKeeper::work() {
     }
     if (stopping_ && ended_.empty()) return;
     if (std::chrono::steady_clock::now() < next) continue;
+    bool failed = false;
     for (const auto held = held_; const auto& [token, name] : held) {
       lock.unlock();
       const Answer answer = servers_->renew_lease(name, token);
       lock.lock();
+      failed |= answer.failure != RemoteFailure::none;
       // Another has it now: there is nothing left to renew or give up.
       if (answer.failure == RemoteFailure::none && !answer.yes) held_.erase(token);
     }
-    next = std::chrono::steady_clock::now() + interval;
+    // One that comes back without its memory is to know of these before others take them.
+    pause = failed
+                ? std::clamp<std::chrono::steady_clock::duration>(2 * pause, kFirstPause, interval)
+                : interval;
+    next = std::chrono::steady_clock::now() + (failed ? jittered(pause, 0.5, 1) : pause);
+    if (!failed) pause = {};
   }
 }
 

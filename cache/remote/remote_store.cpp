@@ -226,6 +226,7 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text) {
   // Only who can send what it makes keeps the others waiting for it.
   if (!servers_->keep_leases() || !options.sends() || first.leases_failed) return our_turn({});
 
+  if (servers_->leases_are_just_back()) return come_back(wire_name, now);
   const std::string token = new_token();
   const auto taken = servers_->take_lease(wire_name, token);
   if (taken.failure != RemoteFailure::none)

@@ -61,6 +61,13 @@ auto Servers::ask(Server& server, const Ask& question) {
   return reply;
 }
 
+template <class Ask>
+Answer Servers::insist(Server& server, const Ask& question) {
+  Answer answer = question();
+  note(server, answer);
+  return answer;
+}
+
 void Servers::note(Server& server, const Answer& answer) {
   const auto now = Breaker::Clock::now();
   if (answer.failure == RemoteFailure::none) {
@@ -92,26 +99,29 @@ Answer Servers::get(const std::string& name) {
   return ask(object_server_, [&] { return objects_->get(name); });
 }
 Answer Servers::put(const std::string& name, std::span<const std::byte> object) {
-  return ask(object_server_, [&] { return objects_->put(name, object); });
+  return insist(object_server_, [&] { return objects_->put(name, object); });
 }
 RedisClient::Look Servers::look(const std::string& name) {
   return ask(lease_server_, [&] { return leases_->look(name); });
 }
 Answer Servers::put_small(const std::string& name, std::span<const std::byte> object) {
-  return ask(lease_server_, [&] { return leases_->put(name, object); });
+  return insist(lease_server_, [&] { return leases_->put(name, object); });
 }
 Answer Servers::take_lease(const std::string& name, const std::string& token) {
   return ask(lease_server_, [&] { return leases_->take_lease(name, token); });
 }
 Answer Servers::renew_lease(const std::string& name, const std::string& token) {
-  return ask(lease_server_, [&] { return leases_->renew_lease(name, token); });
+  return insist(lease_server_, [&] { return leases_->renew_lease(name, token); });
 }
 Answer Servers::release_lease(const std::string& name, const std::string& token) {
-  return ask(lease_server_, [&] { return leases_->release_lease(name, token); });
+  return insist(lease_server_, [&] { return leases_->release_lease(name, token); });
 }
 
 bool Servers::objects_are_waited_for() const {
   return object_server_.breaker.is_waited_for(Breaker::Clock::now());
+}
+bool Servers::leases_are_just_back() const {
+  return lease_server_.breaker.is_just_back(Breaker::Clock::now());
 }
 bool Servers::leases_are_waited_for() const {
   return lease_server_.breaker.is_waited_for(Breaker::Clock::now());

@@ -33,16 +33,19 @@ class Servers {
   bool keep_leases() const noexcept { return leases_ != nullptr; }
 
   Answer get(const std::string& name);
-  Answer put(const std::string& name, std::span<const std::byte> object);
   RedisClient::Look look(const std::string& name);
-  Answer put_small(const std::string& name, std::span<const std::byte> object);
   Answer take_lease(const std::string& name, const std::string& token);
+  // What follows is asked even during a break: from threads that nobody waits for, which pause by
+  // themselves.
+  Answer put(const std::string& name, std::span<const std::byte> object);
+  Answer put_small(const std::string& name, std::span<const std::byte> object);
   Answer renew_lease(const std::string& name, const std::string& token);
   Answer release_lease(const std::string& name, const std::string& token);
 
   /// Whether it has served so lately that a failure of it is worth waiting for.
   bool objects_are_waited_for() const;
   bool leases_are_waited_for() const;
+  bool leases_are_just_back() const;
 
   /// Counts what is wrong with an object that a server gave, and says so once.
   void note_object(const std::string& name, RemoteFailure failure, const std::string& why);
@@ -56,6 +59,8 @@ class Servers {
     Breaker breaker;
   };
   Servers(const RemoteOptions& options, LogSink log);
+  template <class Ask>
+  Answer insist(Server& server, const Ask& question);
   template <class Ask>
   auto ask(Server& server, const Ask& question);
   void note(Server& server, const Answer& answer);

@@ -208,8 +208,8 @@ TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
 
 TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
   KILN_REQUIRES_SERVERS();
-  const RedisServer redis({"--requirepass", "s3cret", "--user",
-                           "builder on >pa55 ~kiln:* +mget +set +eval +get +del +auth"});
+  const RedisServer redis({"--requirepass", "s3cret", "--user", "builder", "on", ">pa55", "~kiln:*",
+                           "+mget", "+set", "+eval", "+get", "+del", "+auth"});
   ASSERT_TRUE(redis.is_up());
   const test::TemporaryDirectory directory;
   const auto with_password = [&](std::string_view password, const std::string& user) {
