@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -21,6 +22,7 @@
 #include "kiln/cache/remote.hpp"
 #include "kiln/cache/signing.hpp"
 #include "kiln/cache/store.hpp"
+#include "tests/support/remote_servers.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace kiln::cache {
@@ -108,3 +110,13 @@ struct Host {
 };
 
 }  // namespace kiln::cache
+
+/// Leaves the test where the servers are not installed: aloud, and never where CI runs it.
+#define KILN_REQUIRES_SERVERS()                                                                \
+  if (!kiln::test::RedisServer::is_installed() || !kiln::test::NginxServer::is_installed()) {  \
+    if (std::getenv("KILN_REQUIRE_SERVERS") != nullptr)                                        \
+      FAIL() << "redis-server and nginx are needed: apt-get install redis-server nginx-light"; \
+    GTEST_SKIP() << "NOT TESTED: no redis-server or nginx (apt-get install redis-server "      \
+                    "nginx-light)";                                                            \
+  }                                                                                            \
+  static_assert(true)

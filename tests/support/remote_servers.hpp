@@ -3,7 +3,6 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -196,13 +195,3 @@ class NginxServer {
 };
 
 }  // namespace kiln::test
-
-/// Leaves the test where the servers are not installed: aloud, and never where CI runs it.
-#define KILN_REQUIRES_SERVERS()                                                                \
-  if (!kiln::test::RedisServer::is_installed() || !kiln::test::NginxServer::is_installed()) {  \
-    if (std::getenv("KILN_REQUIRE_SERVERS") != nullptr)                                        \
-      FAIL() << "redis-server and nginx are needed: apt-get install redis-server nginx-light"; \
-    GTEST_SKIP() << "NOT TESTED: no redis-server or nginx (apt-get install redis-server "      \
-                    "nginx-light)";                                                            \
-  }                                                                                            \
-  static_assert(true)
