@@ -64,9 +64,14 @@ inline std::string wire_name_of(std::string_view key_text) {
   return sha256_of(as_bytes_of(key_text))->hex();
 }
 
-/// Deadlines that a test can wait for.
+/// Deadlines that a test can wait for: of a server that is to miss them.
 inline RemoteTimes short_times() {
   return {.first_byte = 200ms, .patience = 0ms};
+}
+
+/// Deadlines of a server that is to keep them, however slow the machine.
+inline RemoteTimes calm_times() {
+  return {.connect = 10s, .first_byte = 10s, .patience = 0ms};
 }
 
 /// One host: a local cache of its own and a remote tier, and what it warned of.

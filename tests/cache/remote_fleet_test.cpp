@@ -122,7 +122,9 @@ Fleet fleet_for(const RedisServer& redis, const NginxServer& nginx,
   Fleet fleet{.remote = {.objects = nginx.url(),
                          .leases = redis.url(),
                          .signer = key_of_builder(1),
-                         .small_object_bytes = 8'000},
+                         .small_object_bytes = 8'000,
+                         // With as many processes for one processor, a moment may be long.
+                         .times = {.connect = 5s, .first_byte = 5s}},
               .log = (directory / "compiles").string()};
   // A sanitized process takes a hundred times the memory, and 200 of them the whole machine.
   if (is_sanitized()) {
@@ -176,6 +178,7 @@ TEST(RemoteFleet, GoesOnThroughOutagesOfBothServers) {
   Fleet fleet = fleet_for(redis, nginx, directory);
   // Longer, so that the outages meet the fleet at work.
   fleet.compile = 60ms;
+  fleet.remote.times.first_byte = 1s;
   int in_contact[2], go[2];
   ASSERT_EQ(::pipe2(in_contact, O_CLOEXEC) | ::pipe2(go, O_CLOEXEC), 0);
   fleet.in_contact = in_contact[1];

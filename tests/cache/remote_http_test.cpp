@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -136,7 +137,7 @@ TEST(RemoteHttp, AnAbsentObjectIsAMissAndNoFailure) {
 TEST(RemoteHttp, AResetAtAnyByteIsAFailure) {
   const std::string whole =
       http_answer("200 OK", object_text(7, key_of_builder(1).get()).substr(0, 400));
-  std::size_t cut = 0;
+  std::atomic<std::size_t> cut{0};
   FaultServer server([&](FaultServer& self, int fd) {
     if (self.read_until(fd, kEnd).empty()) return;
     FaultServer::write(fd, std::string_view(whole).substr(0, cut));

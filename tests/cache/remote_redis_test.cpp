@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -101,7 +102,7 @@ TEST(RemoteRedis, TooLongAReplyIsCutOff) {
 
 TEST(RemoteRedis, AResetAtAnyByteIsAFailure) {
   const std::string whole = "*2\r\n$40\r\n" + std::string(40, 'x') + "\r\n$-1\r\n";
-  std::size_t cut = 0;
+  std::atomic<std::size_t> cut{0};
   FaultServer server([&](FaultServer& self, int fd) {
     if (self.read_until(fd, "lease\r\n").empty()) return;
     FaultServer::write(fd, std::string_view(whole).substr(0, cut));
@@ -121,8 +122,8 @@ TEST(RemoteRedis, OneHostMakesWhatTheOthersGet) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
   ASSERT_TRUE(redis.is_up());
-  Host maker(options_for(redis.url()));
-  Host waiter(options_for(redis.url()));
+  Host maker(options_for(redis.url(), calm_times()));
+  Host waiter(options_for(redis.url(), calm_times()));
   auto first = maker.fetch(7);
   EXPECT_FALSE(first.entry);
   EXPECT_FALSE(first.busy);
@@ -140,7 +141,7 @@ TEST(RemoteRedis, OneHostMakesWhatTheOthersGet) {
 TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
-  auto times = short_times();
+  auto times = calm_times();
   times.lease = 300ms;
   Host maker(options_for(redis.url(), times));
   const auto client = client_of(redis.url(), options_for(redis.url(), times));
@@ -157,7 +158,7 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
 TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
-  auto times = short_times();
+  auto times = calm_times();
   times.lease = 100ms;
   const auto client = client_of(redis.url(), options_for(redis.url(), times));
   EXPECT_TRUE(client->take_lease("00", "a").yes);
@@ -176,7 +177,7 @@ TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
 TEST(RemoteRedis, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
-  auto times = short_times();
+  auto times = calm_times();
   times.longest_lease_wait = 200ms;
   Host waiter(options_for(redis.url(), times));
   auto long_lease = times;
@@ -191,7 +192,7 @@ TEST(RemoteRedis, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {
 TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
-  auto options = options_for(redis.url());
+  auto options = options_for(redis.url(), calm_times());
   options.signer = nullptr;
   Host reader(options);
   EXPECT_FALSE(reader.fetch(7).busy);
@@ -217,7 +218,7 @@ TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
     ::chmod((directory / "password").c_str(), 0600);
     auto url = redis.url();
     url.insert(url.find("//") + 2, user);
-    auto options = options_for(url);
+    auto options = options_for(url, calm_times());
     options.lease_password = directory / "password";
     return options;
   };
@@ -226,7 +227,7 @@ TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
   Host wrong(with_password("wrong", "builder@"));
   EXPECT_FALSE(wrong.fetch(9).lease);
   EXPECT_EQ(wrong.counters().of(RemoteFailure::access_denied), 1u);
-  Host none(options_for(redis.url()));
+  Host none(options_for(redis.url(), calm_times()));
   none.fetch(9);
   EXPECT_EQ(none.counters().of(RemoteFailure::access_denied), 1u);
   EXPECT_EQ(none.all_warnings().find("s3cret"), std::string::npos);
@@ -237,7 +238,7 @@ TEST(RemoteRedis, AServerThatGoesAwayKillsNobodyAndIsFoundAgain) {
   // As a host has it that minds no signals.
   ::signal(SIGPIPE, SIG_DFL);
   RedisServer redis;
-  auto times = short_times();
+  auto times = calm_times();
   times.shortest_break = times.longest_break = 20ms;
   Host host(options_for(redis.url(), times));
   EXPECT_TRUE(host.fetch(7).lease);
@@ -253,7 +254,7 @@ TEST(RemoteRedis, AServerThatGoesAwayKillsNobodyAndIsFoundAgain) {
 TEST(RemoteRedis, AServerThatServedIsWaitedFor) {
   KILN_REQUIRES_SERVERS();
   RedisServer redis;
-  auto times = short_times();
+  auto times = calm_times();
   times.patience = 300ms;
   Host host(options_for(redis.url(), times));
   EXPECT_TRUE(host.fetch(7).lease);
