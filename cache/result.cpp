@@ -27,6 +27,10 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "capture_active";
     case ErrorCode::io_failed:
       return "io_failed";
+    case ErrorCode::sealed:
+      return "sealed";
+    case ErrorCode::not_ready:
+      return "not_ready";
   }
   return "unknown";
 }

@@ -47,9 +47,22 @@ CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std:
   return *verb.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
 }
 
+CLI::Option& add_words(CLI::App& verb, const std::string& name, std::vector<std::string>& values,
+                       const std::string& help) {
+  return *verb.add_option(name, values, help)->type_name("")->expected(1, -1);
+}
+
 CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
                       const std::string& help) {
   return *verb.add_flag(names, value, help);
+}
+
+CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
+                         const std::string& help) {
+  constexpr double kLeast = 0.001, kMost = 1e6;
+  return *verb.add_option(name, seconds, help)
+              ->type_name("SECONDS")
+              ->check(CLI::Range(kLeast, kMost).description(""));
 }
 
 void require(CLI::Option& option) {

@@ -39,8 +39,15 @@ CLI::Option& add_option(CLI::App& verb, const std::string& names,
 /// An option that is repeated, with one value each time.
 CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std::string>& values,
                       const std::string& type, const std::string& help);
+/// Arguments without a name, as many as there are.
+CLI::Option& add_words(CLI::App& verb, const std::string& name, std::vector<std::string>& values,
+                       const std::string& help);
 CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
                       const std::string& help);
+
+/// A time that is more than nothing.
+CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
+                         const std::string& help);
 
 void require(CLI::Option& option);
 /// Refuses the two together.

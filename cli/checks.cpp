@@ -32,6 +32,7 @@ constexpr std::array kOwnVariables = {"KILN_ARCH",
                                       "KILN_CACHE_USERS",
                                       "KILN_JOBS",
                                       "KILN_NVRTC",
+                                      "KILN_RECORD",
                                       "KILN_SOURCE_DIR"};
 constexpr std::array kOtherVariables = {
     "CUDA_HOME",   "CUDA_PATH",      "CUDA_VISIBLE_DEVICES", "CONDA_PREFIX",   "HOME",

@@ -20,6 +20,8 @@ ExitCode exit_code_of(ErrorCode code) noexcept {
     case ErrorCode::not_cacheable:
     case ErrorCode::compile_failed:
     case ErrorCode::io_failed:
+    case ErrorCode::sealed:
+    case ErrorCode::not_ready:
       return ExitCode::failed;
   }
   return ExitCode::failed;

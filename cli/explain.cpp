@@ -100,7 +100,7 @@ Outcome answer(Runtime& runtime, const std::vector<Question>& questions, const S
 }
 
 Outcome run(const Arguments& arguments, Output& output) {
-  const auto settings = settings_from(arguments.given, process_environment());
+  auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   const bool of_manifest =
       !arguments.manifest.model.empty() || !arguments.manifest.manifest.empty();

@@ -14,6 +14,7 @@
 #include "cli/output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
+#include "kiln/compile_worker.hpp"
 #include "kiln/version.hpp"
 
 namespace kiln::cli {
@@ -128,6 +129,8 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
 }
 
 int run_command(int count, char** arguments) {
+  // What kiln prewarm starts to compile in; no verb for people.
+  if (count == 2 && std::string_view(arguments[1]) == "compile-worker") return serve_compiles();
   occupy_closed_streams();
   // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
   std::signal(SIGPIPE, SIG_IGN);
@@ -143,8 +146,8 @@ int run_command(int count, char** arguments) {
       "  kiln doctor\n"
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
       "Environment: KILN_CACHE_DIR, KILN_CACHE_READONLY, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR,\n"
-      "KILN_NVRTC, and for the cache KILN_CACHE_USERS, KILN_CACHE_GROUP, KILN_CACHE_MAX_BYTES,\n"
-      "KILN_CACHE_MIN_FREE_BYTES; options go before it.\n"
+      "KILN_NVRTC, KILN_RECORD, and for the cache KILN_CACHE_USERS, KILN_CACHE_GROUP,\n"
+      "KILN_CACHE_SIGNERS, KILN_CACHE_MAX_BYTES, KILN_CACHE_MIN_FREE_BYTES; options go before it.\n"
       "Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
@@ -158,26 +161,31 @@ int run_command(int count, char** arguments) {
   auto* bundle = kiln.add_subcommand("bundle", "Give entries of a cache to others, signed");
   bundle->require_subcommand(1);
   std::vector<Choices> choices;
-  const std::vector<Verb> verbs = {add_prewarm(kiln),
-                                   add_compile(kiln),
-                                   add_explain(kiln),
-                                   add_bench(kiln),
-                                   add_doctor(kiln),
-                                   add_keygen(kiln),
-                                   add_completion(kiln, choices),
-                                   add_cache_ls(*cache),
-                                   add_cache_show(*cache),
-                                   add_cache_extract(*cache),
-                                   add_cache_verify(*cache),
-                                   add_cache_stat(*cache),
-                                   add_cache_trim(*cache),
-                                   add_cache_clear(*cache),
-                                   add_cache_gc(*cache),
-                                   add_cache_diff(*cache),
-                                   add_bundle_pack(*bundle),
-                                   add_bundle_unpack(*bundle),
-                                   add_bundle_ls(*bundle),
-                                   add_bundle_verify(*bundle)};
+  std::vector<Verb> verbs = {add_prewarm(kiln),
+                             add_compile(kiln),
+                             add_explain(kiln),
+                             add_bench(kiln),
+                             add_doctor(kiln),
+                             add_keygen(kiln),
+                             add_completion(kiln, choices),
+                             add_cache_ls(*cache),
+                             add_cache_show(*cache),
+                             add_cache_extract(*cache),
+                             add_cache_verify(*cache),
+                             add_cache_stat(*cache),
+                             add_cache_trim(*cache),
+                             add_cache_clear(*cache),
+                             add_cache_gc(*cache),
+                             add_cache_diff(*cache),
+                             add_bundle_pack(*bundle),
+                             add_bundle_unpack(*bundle),
+                             add_bundle_ls(*bundle),
+                             add_bundle_verify(*bundle)};
+  auto* manifest =
+      kiln.add_subcommand("manifest", "Put recordings of runs together, or compare them");
+  manifest->require_subcommand(1);
+  verbs.push_back(add_manifest_merge(*manifest));
+  verbs.push_back(add_manifest_diff(*manifest));
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
 

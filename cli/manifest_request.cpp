@@ -1,7 +1,10 @@
 #include "cli/manifest_request.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "cli/recording_file.hpp"
 #include "kiln/kernels/kernels.hpp"
 
 namespace kiln::cli {
@@ -22,13 +25,35 @@ Result<kernels::Manifest> read_manifest(const ManifestArguments& arguments) {
                                                 known_models() + ") or --manifest FILE");
 }
 
+// A recording stands for the run that it was made of: its own sources, and not the ones in here.
+Status add_recorded(Runtime& runtime, const Recording& recording) {
+  for (const auto& [name, text] : recording.sources)
+    if (auto status = runtime.add_source(name, text); !status) return status;
+  return {};
+}
+
+// What a recording names, as a manifest.
+kernels::Manifest manifest_of(const Recording& recording, const std::string& file) {
+  kernels::Manifest manifest{.model = file};
+  for (const auto& kernel : recording.kernels) manifest.kernels.push_back(kernel.spec);
+  return manifest;
+}
+
+std::vector<std::string> architectures_in(const Recording& recording) {
+  std::vector<std::string> names;
+  for (const auto& kernel : recording.kernels)
+    for (const auto& name : kernel.architectures)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 std::vector<Choices> add_manifest_options(CLI::App& verb, ManifestArguments& arguments) {
   auto& model = add_option(verb, "--model", arguments.model, "NAME",
                            "A model that Kiln knows: " + known_models());
   exclude(add_option(verb, "--manifest", arguments.manifest, "FILE",
-                     "A manifest of your own, in its place"),
+                     "A manifest of your own, or what KILN_RECORD wrote"),
           model);
   const auto parameter = [&](const char* name) {
     return [&arguments, name](const std::string& value) { arguments.parameters[name] = value; };
@@ -41,16 +66,29 @@ std::vector<Choices> add_manifest_options(CLI::App& verb, ManifestArguments& arg
 }
 
 std::variant<ManifestRequest, Failure> open_manifest(const ManifestArguments& arguments,
-                                                     const Settings& settings, Output& output) {
-  auto manifest = read_manifest(arguments);
+                                                     Settings& settings, Output& output) {
+  std::optional<Recording> recording;
+  if (!arguments.manifest.empty() && holds_recording(arguments.manifest)) {
+    auto read = read_recording_file(arguments.manifest);
+    if (!read) return failure_of(read.error());
+    if (!arguments.parameters.empty())
+      return usage_failure(arguments.manifest + " is a recording, which has no parameters");
+    if (settings.architectures.empty()) settings.architectures = architectures_in(*read);
+    recording = *std::move(read);
+  }
+  auto manifest = recording ? Result<kernels::Manifest>(manifest_of(*recording, arguments.manifest))
+                            : read_manifest(arguments);
   if (!manifest) return failure_of(manifest.error());
   if (auto failure = bad_cache_directory(settings)) return *std::move(failure);
 
   auto options = settings.runtime;
   options.log = output.log_sink(LogLevel::warning);
+  options.record_file.clear();  // compiling ahead is no run
   auto runtime = Runtime::open(options);
   if (!runtime) return failure_of(runtime.error());
-  if (auto status = kernels::add_sources(*runtime); !status) return failure_of(status.error());
+  if (auto status = recording ? add_recorded(*runtime, *recording) : kernels::add_sources(*runtime);
+      !status)
+    return failure_of(status.error());
   std::vector<KernelId> ids;
   for (const auto& spec : manifest->kernels) {
     const auto id = runtime->add(spec);

@@ -34,8 +34,9 @@ struct ManifestRequest {
   std::vector<KernelId> ids{};  ///< one for each kernel of the manifest
 };
 
-/// Reads the manifest and registers its kernels. Warnings go to `output`.
+/// Reads the manifest, or a recording, and registers its kernels. Where `settings` names no
+/// architecture a recording's are put there. Warnings go to `output`.
 std::variant<ManifestRequest, Failure> open_manifest(const ManifestArguments& arguments,
-                                                     const Settings& settings, Output& output);
+                                                     Settings& settings, Output& output);
 
 }  // namespace kiln::cli

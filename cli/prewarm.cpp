@@ -1,38 +1,65 @@
 // kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "cli/architectures.hpp"
+#include "cli/file_output.hpp"
 #include "cli/manifest_request.hpp"
 #include "cli/prewarm_report.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/settings.hpp"
+#include "cli/stop_signal.hpp"
 #include "cli/verbs.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {
 namespace {
 
+// In seconds; 0: none.
+struct Limits {
+  double whole = 0;
+  double compile = 0;
+};
+
 struct Arguments {
   Given given{};
   ManifestArguments manifest{};
   bool dry_run = false;
+  Limits limits{};
+  std::string trace_file{};
+  std::string html_file{};
 };
 
+std::chrono::milliseconds milliseconds_in(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
-             const PrewarmReport& report, Output& output) {
+             const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
+             Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
-    return runtime.warmup(
-        {.architectures = architectures, .progress = [&](const Progress& progress) {
-           bar.update(progress);
-           if (progress.latest != nullptr) report.step(*progress.latest);
-         }});
+    return runtime.warmup({.architectures = architectures,
+                           .time_limit = milliseconds_in(arguments.limits.whole),
+                           .cancel = stop.token(),
+                           .progress = [&](const Progress& progress) {
+                             bar.update(progress);
+                             if (progress.latest != nullptr) report.step(*progress.latest);
+                           }});
   }();
   if (!warmed) return failure_of(warmed.error());
+  if (!arguments.trace_file.empty())
+    if (auto failure = write_output(arguments.trace_file, to_trace(*warmed)))
+      return *std::move(failure);
+  if (!arguments.html_file.empty())
+    if (auto failure = write_output(arguments.html_file, to_html(*warmed)))
+      return *std::move(failure);
   return report.finish(*warmed);
 }
 
@@ -53,6 +80,10 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
+  // Before any thread is there.
+  const StopSignal stop;
+  settings->runtime.worker_command = {"/proc/self/exe", "compile-worker"};
+  settings->runtime.compile_limit = milliseconds_in(arguments.limits.compile);
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   auto& [manifest, runtime, ids] = std::get<ManifestRequest>(opened);
@@ -66,7 +97,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (failed) directory = settings->runtime.cache_directory;
   const PrewarmReport report(manifest, std::move(directory), output);
   return arguments.dry_run ? look_up(runtime, ids, manifest.kernels, names, report)
-                           : warm(runtime, names, report, output);
+                           : warm(runtime, names, arguments, stop, report, output);
 }
 
 }  // namespace
@@ -78,6 +109,9 @@ Verb add_prewarm(CLI::App& kiln) {
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
       "  kiln prewarm --manifest kernels.json --arch sm_90a --cache-dir /var/cache/kiln -j 8\n"
       "  kiln prewarm --model deepseek-v4.1-flash --arch sm_90a --dry-run --json\n"
+      "  kiln prewarm --manifest recorded.json --arch sm_90a,sm_100a --html prewarm.html\n"
+      "Each compile runs in a process of its own, and SIGINT or SIGTERM ends it within two "
+      "seconds.\n"
       "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
       "3 no NVRTC and something to compile, or no cache directory. A dry run is 0 whatever is\n"
       "missing, and 3 when it can make no key: without NVRTC the cache must know a toolchain.");
@@ -88,6 +122,13 @@ Verb add_prewarm(CLI::App& kiln) {
   add_cache_directory(verb, given);
   add_read_only_caches(verb, given);
   add_jobs(verb, given);
+  add_seconds(verb, "--time-limit", arguments->limits.whole,
+              "Stop after this time; what is finished is kept");
+  add_seconds(verb, "--compile-limit", arguments->limits.compile,
+              "Give a kernel up that takes longer to compile");
+  add_option(verb, "--trace", arguments->trace_file, "FILE",
+             "Write a timeline for chrome://tracing or Perfetto");
+  add_option(verb, "--html", arguments->html_file, "FILE", "Write a page with a timeline");
   add_flag(verb, "--dry-run", arguments->dry_run,
            "Compile and write nothing; show which keys are in the cache");
   return {&verb, [arguments](Output& output) { return run(*arguments, output); },

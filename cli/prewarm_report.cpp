@@ -25,22 +25,6 @@ std::string key_text(const cache::Digest& key) {
   return key == cache::Digest{} ? std::string() : key.hex();
 }
 
-Json json_of(const KernelReport& kernel) {
-  Json json = {{"kernel", kernel.kernel},
-               {"key", key_text(kernel.key)},
-               {"arch", kernel.architecture},
-               {"origin", to_string(kernel.origin)},
-               {"ms", milliseconds_of(kernel.time)},
-               {"bytes", kernel.cubin_bytes},
-               {"stored", kernel.status.ok() && kernel.stored}};
-  if (!kernel.status) {
-    const auto failure = failure_of(kernel.status.error());
-    json["error"] = {{"code", failure.code}, {"message", failure.message}};
-    if (!failure.detail.empty()) json["error"]["detail"] = failure.detail;
-  }
-  return json;
-}
-
 }  // namespace
 
 Json PrewarmReport::head() const {
@@ -58,21 +42,24 @@ void PrewarmReport::step(const KernelReport& kernel) const {
 }
 
 ExitCode PrewarmReport::finish(const WarmupReport& report) const {
-  auto kernels = Json::array();
-  for (const auto& kernel : report.kernels) kernels.push_back(json_of(kernel));
-
   // What is wrong with the machine is the same for all kernels, but for their names: once will do.
   std::set<std::string> reported;
   bool no_toolchain = false;
   for (const auto& kernel : report.kernels) {
     if (kernel.status) continue;
     const auto& error = kernel.status.error();
+    if (error.code() == ErrorCode::not_ready && !report.stopped.empty()) continue;
     if (error.code() == ErrorCode::no_toolchain && std::exchange(no_toolchain, true)) continue;
     const auto message = error.message();
     if (!reported.insert(message).second) continue;
     output_.message("kiln: " + message);
     if (!error.detail().empty()) output_.message(error.detail());
   }
+  if (!report.stopped.empty())
+    output_.message("kiln: stopped (" + report.stopped + ") with " +
+                    std::to_string(report.requested - report.failed) + " of " +
+                    std::to_string(report.requested) +
+                    " kernels finished; the same command goes on from there");
   if (report.not_stored != 0)
     output_.message("kiln: " + std::to_string(report.not_stored) + " of " +
                     std::to_string(report.compiled) + " compiled kernels could not be stored in " +
@@ -88,20 +75,12 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
                std::to_string(report.compiled) + " compiled, " + std::to_string(report.waited) +
                " waited for, " + std::to_string(report.failed) + " failed, in " +
                fixed(seconds, 2) + " s");
+  if (!report.jobs_reason.empty()) output_.line(report.jobs_reason);
   if (!report.toolchain.empty()) output_.line("toolchain: " + report.toolchain);
   output_.line("cache: " + cache_directory_.string());
 
   auto result = head();
-  result.update({{"requested", report.requested},
-                 {"compiled", report.compiled},
-                 {"hits", report.hits},
-                 {"waited", report.waited},
-                 {"failed", report.failed},
-                 {"not_stored", report.not_stored},
-                 {"nvrtc_loaded", report.nvrtc_loaded},
-                 {"toolchain", report.toolchain},
-                 {"seconds", seconds},
-                 {"kernels", std::move(kernels)}});
+  result.update(Json::parse(to_json(report)));
   output_.object(result);
 
   if (no_toolchain) return ExitCode::environment;

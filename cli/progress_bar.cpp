@@ -28,6 +28,8 @@ std::string clock_text(milliseconds time) {
 }  // namespace
 
 std::optional<milliseconds> time_left(const BarState& state) {
+  if (state.left && state.done < state.requested)
+    return std::max(std::chrono::ceil<std::chrono::seconds>(*state.left), std::chrono::seconds(1));
   if (state.done == 0) return std::nullopt;
   const auto slow = state.done - std::min(state.done, state.hits);
   const auto paid = slow != 0 ? slow : state.done;
@@ -56,10 +58,16 @@ std::string bar_line(const BarState& state, unsigned columns) {
     if (line.size() + 2 + part.size() <= room) line += "  " + part;
 
   constexpr std::size_t kLeastName = 8;
-  if (!state.latest.empty() && line.size() + 2 + kLeastName <= room) {
+  // What runs now tells more than what is done.
+  const auto name = state.compiling.empty()
+                        ? state.latest
+                        : "compiling " + state.compiling.front() +
+                              (state.compiling.size() > 1
+                                   ? " and " + std::to_string(state.compiling.size() - 1) + " more"
+                                   : std::string());
+  if (!name.empty() && line.size() + 2 + kLeastName <= room) {
     const auto rest = room - line.size() - 2;
-    line += "  " +
-            (state.latest.size() <= rest ? state.latest : state.latest.substr(0, rest - 3) + "...");
+    line += "  " + (name.size() <= rest ? name : name.substr(0, rest - 3) + "...");
   }
   return line.substr(0, room);
 }
@@ -89,6 +97,8 @@ void ProgressBar::update(const Progress& progress) {
   const bool first = state_.requested == 0;
   state_.done = progress.done;
   state_.requested = progress.requested;
+  state_.compiling = progress.compiling;
+  state_.left = progress.left;
   if (const auto* latest = progress.latest; latest != nullptr) {
     state_.hits += latest->origin == Origin::memory || latest->origin == Origin::disk ||
                            latest->origin == Origin::lower_tier

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cli/output.hpp"
 #include "kiln/warmup.hpp"
@@ -23,11 +24,15 @@ struct BarState {
   std::size_t hits = 0;
   std::size_t compiled = 0;
   std::size_t failed = 0;
-  std::string latest{};  ///< the kernel that was done last
+  std::string latest{};                  ///< the kernel that was done last
+  std::vector<std::string> compiling{};  ///< now
+  /// By what the kernels took before; empty where that is not known.
+  std::optional<std::chrono::milliseconds> left{};
   std::chrono::milliseconds elapsed{};
 };
 
-/// The time until all is done; empty before anything is. Hits come at once, so what is left counts
+/// The time until all is done, as it is told or else by what was done so far; empty before anything
+/// is. Hits come at once, so what is left counts
 /// as compiles when anything so far was one.
 std::optional<std::chrono::milliseconds> time_left(const BarState& state);
 

@@ -43,4 +43,7 @@ Verb add_cache_trim(CLI::App& cache);
 Verb add_cache_clear(CLI::App& cache);
 Verb add_cache_gc(CLI::App& cache);
 
+Verb add_manifest_merge(CLI::App& manifest);
+Verb add_manifest_diff(CLI::App& manifest);
+
 }  // namespace kiln::cli

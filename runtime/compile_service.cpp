@@ -16,12 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kToolchainRecords = "toolchain";
 
-// Polls of many processes must not fall into step.
-std::chrono::milliseconds poll_interval() {
-  thread_local std::minstd_rand random(std::random_device{}());
-  return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 25)(random));
-}
-
 // Only what the inputs alone decide is remembered; a missing compiler may be there next time.
 bool is_final(const Outcome& outcome) {
   return outcome.status.ok() ||
@@ -60,6 +54,11 @@ Outcome failure(const cache::Digest& key, Error error) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds poll_interval() {
+  thread_local std::minstd_rand random(std::random_device{}());
+  return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 15)(random));
+}
 
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store) {
   std::vector<ToolchainId> found;
@@ -128,23 +127,28 @@ Status CompileService::make_keys(CompileRequest& request) {
                    no_nvrtc_error(compiler_.search()).message());
 }
 
-Result<Lookup> CompileService::look_up(CompileRequest& request) {
+Result<std::optional<Outcome>> CompileService::held(CompileRequest& request) {
   if (auto status = make_keys(request); !status) return status.error();
-  {
-    const std::lock_guard lock(mutex_);
-    const auto flight = flights_.find(request.keys_.front().name);
-    if (flight != flights_.end() && flight->second.state == Flight::State::finished &&
-        flight->second.outcome.status.ok())
-      return Lookup{flight->second.outcome.key, flight->second.outcome.artifact->facts.toolchain,
-                    true};
-  }
+  const std::lock_guard lock(mutex_);
+  const auto flight = flights_.find(request.keys_.front().name);
+  if (flight == flights_.end() || flight->second.state != Flight::State::finished)
+    return std::optional<Outcome>();
+  auto outcome = std::optional(flight->second.outcome);
+  if (outcome->status.ok()) outcome->origin = Origin::memory;
+  return outcome;
+}
+
+Result<Lookup> CompileService::look_up(CompileRequest& request) {
+  KILN_TRY(const auto known, held(request));
+  if (known && known->status.ok())
+    return Lookup{known->key, known->artifact->facts.toolchain, true};
   for (std::size_t which = 0; which < request.keys_.size(); ++which)
     if (find(request, which))
       return Lookup{request.keys_[which].name, request.toolchains_[which].to_text(), true};
   return Lookup{request.keys_.front().name, request.toolchains_.front().to_text(), false};
 }
 
-std::optional<Outcome> CompileService::advance(CompileRequest& request) {
+std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach reach) {
   if (auto status = make_keys(request); !status) return failure({}, status.error());
 
   Flight* flight = nullptr;
@@ -153,11 +157,14 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
     flight = &flights_[request.keys_.front().name];
     // A forked child has inherited the state and not the thread that would end it.
     if (flight->state == Flight::State::working && flight->generation == fork_generation()) {
-      request.asked_before_ = true;
+      if (reach == Reach::make) request.asked_before_ = true;
       return std::nullopt;
     }
     if (flight->state == Flight::State::finished) {
       auto outcome = flight->outcome;
+      // What they were belongs to the request that took them.
+      outcome.verify_time = outcome.compile_time = {};
+      outcome.header_shared = false;
       if (outcome.status.ok())
         outcome.origin = request.asked_before_ ? Origin::waited : Origin::memory;
       return outcome;
@@ -168,15 +175,27 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
 
   // This thread alone works on the flight from here on.
   std::optional<Outcome> outcome;
+  const auto looked = Clock::now();
   for (std::size_t which = 0; which < request.keys_.size() && !outcome; ++which)
     outcome = find(request, which);
   if (outcome) {
+    outcome->verify_time = Clock::now() - looked;
     count_hit(*outcome, *flight);
-  } else {
+  } else if (reach == Reach::make) {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
     outcome = make(request, *flight);
   }
 
+  if (outcome && outcome->artifact) {
+    if (outcome->origin == Origin::waited) counters_.waits.fetch_add(1, std::memory_order_relaxed);
+    auto& bytes =
+        outcome->origin == Origin::compiled ? counters_.compiled_bytes : counters_.disk_bytes;
+    bytes.fetch_add(outcome->artifact->cubin_bytes, std::memory_order_relaxed);
+    if (outcome->origin == Origin::compiled)
+      counters_.compile_time.add(outcome->compile_time);
+    else
+      counters_.verify_time.add(outcome->verify_time);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (outcome) flight->busy_since.reset();
@@ -185,7 +204,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request) {
       flight->state = Flight::State::finished;
     } else {
       flight->state = Flight::State::idle;
-      request.asked_before_ = true;
+      if (reach == Reach::make) request.asked_before_ = true;
     }
     if (outcome && outcome->status.ok()) {
       for (std::size_t i = 0; i < request.keys_.size(); ++i)
@@ -275,6 +294,16 @@ Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
   return true;
 }
 
+Result<Artifact> CompileService::run_compiler(const CompileRequest& request, const CompileKey& key,
+                                              const ToolchainId& toolchain, CompileWatch& watch) {
+  const auto& program = *request.program_;
+  const auto& installed = compiler_.search().found;
+  if (options_.workers == nullptr || !installed)
+    return compiler_.compile(program, request.architecture_, key, toolchain, watch);
+  return options_.workers->compile(program, request.architecture_, key, toolchain,
+                                   installed->library.string(), watch);
+}
+
 std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish) {
   // Copies: the request may get other ones when its files have changed.
   const auto key = request.keys_.front();
@@ -286,24 +315,48 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
         "kernel " + program.spec.name +
             " is compiled anew in each process and not stored: " + program.closure.why_not);
 
-  bool passing = false;
-  auto artifact = compiler_.compile(program, request.architecture_, key, toolchain, passing);
+  CompileWatch watch{.stop = request.stop, .share_header = request.share_header};
+  const auto started = Clock::now();
+  auto artifact = run_compiler(request, key, toolchain, watch);
+  const auto took = Clock::now() - started;
   const auto changed = inputs_changed(request);
   if (!changed) return failure(key.name, changed.error());
-  if (*changed) return std::nullopt;
+  if (*changed) {
+    // Perhaps since a precompiled header was made of them.
+    compiler_.forget_headers();
+    if (options_.workers != nullptr) options_.workers->end_idle();
+    return std::nullopt;
+  }
+  if (!watch.header_trouble.empty())
+    log(LogLevel::warning, "kernel " + program.spec.name +
+                               " was compiled without the precompiled header that its #pragma "
+                               "nv_hdrstop asks for, which takes longer: " +
+                               watch.header_trouble);
   if (!artifact) {
-    if (artifact.error().code() != ErrorCode::no_toolchain)
+    if (artifact.error().code() != ErrorCode::no_toolchain &&
+        artifact.error().code() != ErrorCode::not_ready)
       counters_.failed_compiles.fetch_add(1, std::memory_order_relaxed);
     auto outcome = failure(key.name, artifact.error());
-    outcome.passing = passing;
+    outcome.passing = watch.passing;
+    outcome.compile_time = took;
+    outcome.peak_bytes = watch.peak_bytes;
     return outcome;
   }
   counters_.compiles.fetch_add(1, std::memory_order_relaxed);
+  log(LogLevel::info,
+      "compiled kernel " + program.spec.name + " for " + request.architecture_ + " in " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
+          " ms [key " + key.name.hex() + "]");
   if (!artifact->facts.log.empty())
     log(LogLevel::warning,
         "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
 
-  Outcome outcome{.key = key.name, .origin = Origin::compiled, .stored = false};
+  Outcome outcome{.key = key.name,
+                  .origin = Origin::compiled,
+                  .stored = false,
+                  .compile_time = took,
+                  .peak_bytes = watch.peak_bytes,
+                  .header_shared = watch.header_shared};
   const auto not_stored = [&](std::string why) {
     outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
   };
@@ -331,6 +384,14 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
   return outcome;
 }
 
+std::optional<cache::Digest> CompileService::shared_header_of(const CompileRequest& request) const {
+  if (request.toolchains_.empty()) return std::nullopt;
+  const auto& toolchain = request.toolchains_.front();
+  return kiln::shared_header_of(
+      *request.program_, nvrtc_arguments(*request.program_, request.architecture_, toolchain),
+      toolchain);
+}
+
 void CompileService::record_toolchain() {
   const auto& installed = compiler_.search().found;
   if (!may_store() || !installed) return;
@@ -346,6 +407,9 @@ void CompileService::wait_for_change(std::chrono::milliseconds longest) {
 Outcome CompileService::obtain(CompileRequest& request) {
   for (;;) {
     if (auto outcome = advance(request)) return *std::move(outcome);
+    if (request.stop && request.stop())
+      return failure(request.key(),
+                     compile_stopped(request.program_->spec.name, request.architecture_));
     wait_for_change(poll_interval());
   }
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,12 +26,17 @@
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
 #include "runtime/program.hpp"
+#include "runtime/worker_pool.hpp"
 
 namespace kiln {
 
 /// The compilers that `store` has seen, newest first: by its records, or where those are lost by
 /// its entries.
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store);
+
+/// How long to wait until a key that another process compiles is looked at again: never the same,
+/// so that many processes do not fall into step.
+std::chrono::milliseconds poll_interval();
 
 /// The end of a request.
 struct Outcome {
@@ -42,6 +48,10 @@ struct Outcome {
   Status storing{};  ///< why it is not
   /// A failure that may not come again with the same inputs, such as running out of memory.
   bool passing = false;
+  std::chrono::nanoseconds verify_time{};   ///< in the store: reading and checking
+  std::chrono::nanoseconds compile_time{};  ///< in the compiler
+  std::uint64_t peak_bytes = 0;             ///< see CompileWatch
+  bool header_shared = false;               ///< the same
 };
 
 /// One caller's wish for one program on one architecture.
@@ -57,6 +67,15 @@ class CompileRequest {
         architecture_(std::move(architecture)),
         remake_(std::move(remake)) {}
 
+  const Program& program() const noexcept { return *program_; }
+  /// Zero until the first look-up.
+  cache::Digest key() const { return keys_.empty() ? cache::Digest{} : keys_.front().name; }
+
+  /// Ends its compile, or its wait for somebody else's, once it gives true; see CompileWatch.
+  std::function<bool()> stop{};
+  /// See CompileWatch. Only a warmup knows of others.
+  bool share_header = false;
+
  private:
   friend class CompileService;
   std::shared_ptr<const Program> program_;
@@ -67,19 +86,31 @@ class CompileRequest {
   bool asked_before_ = false;
 };
 
+/// How far a request is taken.
+enum class Reach : unsigned char {
+  look,  ///< what is there already
+  make,  ///< and else a compile
+};
+
 class CompileService {
  public:
   struct Options {
     std::string toolchain{};
     std::chrono::milliseconds longest_wait{};
     LogSink log{};
+    WorkerPool* workers = nullptr;  ///< what compiles in place of this process; may be null
   };
   /// `store` may be null: then nothing is kept on disk.
   CompileService(Options options, cache::Store* store, Compiler& compiler, Counters& counters);
 
   /// Takes `request` as far as it goes without waiting; empty when another thread or process is at
-  /// work on it, so that the caller does something else and comes back.
-  std::optional<Outcome> advance(CompileRequest& request);
+  /// work on it, so that the caller does something else and comes back. Under Reach::look it is
+  /// empty as well when there is nothing yet.
+  std::optional<Outcome> advance(CompileRequest& request, Reach reach = Reach::make);
+
+  /// The outcome that this process holds already; touches no disk.
+  /// Errors  as look_up().
+  Result<std::optional<Outcome>> held(CompileRequest& request);
 
   /// Waits until something here has finished or `longest` has passed.
   void wait_for_change(std::chrono::milliseconds longest);
@@ -92,8 +123,11 @@ class CompileService {
   /// Errors  as look_up(); io_failed when the store cannot be read.
   Result<Explanation> explain(CompileRequest& request);
 
-  /// advance() until there is an outcome.
+  /// advance() until there is an outcome; not_ready when the request is stopped.
   Outcome obtain(CompileRequest& request);
+
+  /// The precompiled header that `request` could share with others; empty for none.
+  std::optional<cache::Digest> shared_header_of(const CompileRequest& request) const;
 
   /// Puts the installed compiler among those that the store has seen, where it is missing.
   void record_toolchain();
@@ -113,6 +147,8 @@ class CompileService {
 
   std::vector<ToolchainId> candidates();
   Status make_keys(CompileRequest& request);
+  Result<Artifact> run_compiler(const CompileRequest& request, const CompileKey& key,
+                                const ToolchainId& toolchain, CompileWatch& watch);
   // `unusable` tells of an entry that is whole and yet cannot be used.
   std::optional<Outcome> find(const CompileRequest& request, std::size_t which,
                               bool* unusable = nullptr);

@@ -13,34 +13,6 @@
 namespace kiln {
 namespace {
 
-// Owns an nvrtcProgram.
-class NvrtcProgram {
- public:
-  explicit NvrtcProgram(const NvrtcLibrary& library) : library_(library) {}
-  NvrtcProgram(const NvrtcProgram&) = delete;
-  NvrtcProgram& operator=(const NvrtcProgram&) = delete;
-  ~NvrtcProgram() {
-    if (program_ != nullptr) static_cast<void>(library_.api().destroy_program(&program_));
-  }
-  nvrtcProgram* out() noexcept { return &program_; }
-  nvrtcProgram get() const noexcept { return program_; }
-
- private:
-  const NvrtcLibrary& library_;
-  nvrtcProgram program_ = nullptr;
-};
-
-// NVRTC's sizes count the terminating zero.
-template <class Size, class Get>
-std::string text_of(nvrtcProgram program, Size size_of, Get get) {
-  std::size_t size = 0;
-  if (size_of(program, &size) != NVRTC_SUCCESS || size == 0) return {};
-  std::string text(size, '\0');
-  if (get(program, text.data()) != NVRTC_SUCCESS) return {};
-  while (!text.empty() && text.back() == '\0') text.pop_back();
-  return text;
-}
-
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const auto& part : parts) text.append(text.empty() ? "" : " ").append(part);
@@ -120,7 +92,40 @@ Status check_supported(const NvrtcLibrary& library, const Program& program,
                    "\" is not a target of the installed compiler; " + supported_list(library));
 }
 
+// NVRTC's own choice of templates to instantiate would put symbols into another order than a
+// compile without the header does.
+void add_header_options(std::vector<std::string>& arguments) {
+  arguments.emplace_back("--instantiate-templates-in-pch=false");
+  arguments.emplace_back("--pch-messages=false");
+}
+
+// The program up to its "#pragma nv_hdrstop", as a header in the file `path`.
+Status make_header(const NvrtcLibrary& nvrtc, const Program& program,
+                   std::vector<std::string> arguments, const CompileWatch& watch,
+                   const std::string& path) {
+  const ProgramFile root{"shared_header.cu",
+                         std::make_shared<const std::string>(shared_prefix(program))};
+  NvrtcRun run(nvrtc);
+  add_header_options(arguments);
+  arguments.push_back("--create-pch=" + path);
+  if (const auto result = run.create(root, shared_header_files(program)); result != NVRTC_SUCCESS)
+    return Error(ErrorCode::compile_failed, nvrtc.api().get_error_string(result));
+  const auto result = run.compile(arguments, watch);
+  if (result != NVRTC_SUCCESS)
+    return Error(ErrorCode::compile_failed, std::string(nvrtc.api().get_error_string(result)) +
+                                                ": " + first_fatal_line(run.log()));
+  // What is said of these headers belongs in the log of each kernel, which would not have it.
+  if (const auto rest = read_ptxas_report(run.log(), {}).rest; !rest.empty())
+    return Error(ErrorCode::compile_failed, "they compile with warnings: " + rest);
+  return {};
+}
+
 }  // namespace
+
+Error compile_stopped(const std::string& kernel, std::string_view architecture) {
+  return Error(ErrorCode::not_ready, "kernel " + kernel + " for " + std::string(architecture) +
+                                         ": its compile was stopped before its end");
+}
 
 std::vector<std::string> nvrtc_arguments(const Program& program, std::string_view architecture,
                                          const ToolchainId& toolchain) {
@@ -164,9 +169,58 @@ Status Compiler::check_target(std::string_view architecture) {
   return Error(parsed.error().code(), std::move(message));
 }
 
+Result<std::unique_ptr<NvrtcRun>> Compiler::run_alone(const NvrtcLibrary& nvrtc,
+                                                      const Program& program,
+                                                      const std::vector<std::string>& arguments,
+                                                      CompileWatch& watch) {
+  const auto& spec = program.spec;
+  const auto& files = program.closure.memory;
+  auto run = std::make_unique<NvrtcRun>(nvrtc);
+  if (const auto result = run->create(files.front(), std::span(files).subspan(1));
+      result != NVRTC_SUCCESS) {
+    watch.passing = true;
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + spec.name +
+                     ": nvrtcCreateProgram failed: " + nvrtc.api().get_error_string(result));
+  }
+  if (!spec.name_expression.empty())
+    if (const auto result = run->add_name_expression(spec.name_expression); result != NVRTC_SUCCESS)
+      return Error(ErrorCode::compile_failed,
+                   "kernel " + spec.name + ": NVRTC refuses the name expression \"" +
+                       spec.name_expression + "\": " + nvrtc.api().get_error_string(result));
+  run->compile(arguments, watch);
+  return run;
+}
+
+std::unique_ptr<NvrtcRun> Compiler::run_with_header(const NvrtcLibrary& nvrtc,
+                                                    const Program& program,
+                                                    std::vector<std::string> arguments,
+                                                    const ToolchainId& toolchain,
+                                                    CompileWatch& watch) {
+  const auto name = shared_header_of(program, arguments, toolchain);
+  if (!name) return nullptr;
+  const auto header = headers_.get(
+      *name,
+      [&](const std::string& path) { return make_header(nvrtc, program, arguments, watch, path); },
+      watch.stop, watch.header_trouble);
+  if (header == nullptr) return nullptr;
+  add_header_options(arguments);
+  arguments.push_back("--use-pch=" + header->path());
+  auto run = run_alone(nvrtc, program, arguments, watch);
+  if (run && (*run)->log().find(header->path()) != std::string::npos) {
+    headers_.give_up(*name);
+    watch.header_trouble = first_fatal_line((*run)->log());
+    return nullptr;
+  }
+  // An error of the program's own is told as it is without the header.
+  if (!run || (*run)->result() != NVRTC_SUCCESS) return nullptr;
+  watch.header_shared = true;
+  return *std::move(run);
+}
+
 Result<Artifact> Compiler::compile(const Program& program, std::string_view architecture,
                                    const CompileKey& key, const ToolchainId& toolchain,
-                                   bool& passing) {
+                                   CompileWatch& watch) {
   if (compiler_lost_in_fork())
     return Error(ErrorCode::no_toolchain,
                  "kernel " + program.spec.name +
@@ -180,40 +234,22 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
     return Error(status.code(), "kernel " + spec.name + ": " + status.error().message());
   if (auto status = check_supported(*nvrtc, program, architecture); !status) return status.error();
 
-  const auto& files = program.closure.memory;
-  std::vector<const char*> texts;
-  std::vector<const char*> names;
-  for (std::size_t i = 1; i < files.size(); ++i) {
-    texts.push_back(files[i].text->c_str());
-    names.push_back(files[i].name.c_str());
-  }
-  const auto root_name = std::string(kProgramPrefix) + files.front().name;
-  NvrtcProgram handle(*nvrtc);
-  if (const auto result =
-          api.create_program(handle.out(), files.front().text->c_str(), root_name.c_str(),
-                             static_cast<int>(names.size()), texts.data(), names.data());
-      result != NVRTC_SUCCESS) {
-    passing = true;
-    return Error(
-        ErrorCode::compile_failed,
-        "kernel " + spec.name + ": nvrtcCreateProgram failed: " + api.get_error_string(result));
-  }
-  if (!spec.name_expression.empty()) {
-    if (const auto result = api.add_name_expression(handle.get(), spec.name_expression.c_str());
-        result != NVRTC_SUCCESS)
-      return Error(ErrorCode::compile_failed,
-                   "kernel " + spec.name + ": NVRTC refuses the name expression \"" +
-                       spec.name_expression + "\": " + api.get_error_string(result));
-  }
-
   const auto arguments = nvrtc_arguments(program, architecture, toolchain);
-  std::vector<const char*> raw;
-  for (const auto& argument : arguments) raw.push_back(argument.c_str());
-  const auto result = api.compile_program(handle.get(), static_cast<int>(raw.size()), raw.data());
-  auto log = text_of(handle.get(), api.get_program_log_size, api.get_program_log);
-  if (result != NVRTC_SUCCESS) {
-    passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
-              result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
+  std::unique_ptr<NvrtcRun> run;
+  if (watch.share_header) run = run_with_header(*nvrtc, program, arguments, toolchain, watch);
+  if (run == nullptr && !watch.should_stop()) {
+    KILN_TRY(run, run_alone(*nvrtc, program, arguments, watch));
+  }
+  auto log = run != nullptr ? run->log() : std::string();
+  if (run == nullptr || run->result() != NVRTC_SUCCESS) {
+    // The callback is asked before anything else may be wrong.
+    if (run == nullptr || watch.should_stop()) {
+      watch.passing = true;
+      return compile_stopped(spec.name, architecture);
+    }
+    const auto result = run->result();
+    watch.passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
+                    result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
     if (log.empty()) log = api.get_error_string(result);
     return compile_error(program, architecture, key, arguments, std::move(log));
   }
@@ -224,7 +260,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                       .toolchain = toolchain.to_text()};
   if (!spec.name_expression.empty()) {
     const char* lowered = nullptr;
-    if (api.get_lowered_name(handle.get(), spec.name_expression.c_str(), &lowered) !=
+    if (api.get_lowered_name(run->handle(), spec.name_expression.c_str(), &lowered) !=
             NVRTC_SUCCESS ||
         lowered == nullptr)
       return compile_error(program, architecture, key, arguments,
@@ -233,13 +269,13 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   }
 
   std::size_t size = 0;
-  if (api.get_cubin_size(handle.get(), &size) != NVRTC_SUCCESS || size == 0)
+  if (api.get_cubin_size(run->handle(), &size) != NVRTC_SUCCESS || size == 0)
     return Error(
         ErrorCode::compile_failed,
         "kernel " + spec.name + ": NVRTC gave no machine code for " + std::string(architecture),
         std::move(log));
   auto cubin = std::make_shared<std::vector<char>>(size);
-  if (const auto got = api.get_cubin(handle.get(), cubin->data()); got != NVRTC_SUCCESS)
+  if (const auto got = api.get_cubin(run->handle(), cubin->data()); got != NVRTC_SUCCESS)
     return Error(ErrorCode::compile_failed,
                  "kernel " + spec.name + ": nvrtcGetCUBIN failed: " + api.get_error_string(got));
 

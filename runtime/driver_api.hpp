@@ -26,6 +26,11 @@ namespace kiln {
   KILN_FUNCTION(cuDeviceGetAttribute, 2000)                        \
   KILN_FUNCTION(cuCtxGetCurrent, 4000)                             \
   KILN_FUNCTION(cuCtxGetDevice, 2000)                              \
+  KILN_FUNCTION(cuCtxPushCurrent, 4000)                            \
+  KILN_FUNCTION(cuCtxPopCurrent, 4000)                             \
+  KILN_FUNCTION(cuDevicePrimaryCtxGetState, 7000)                  \
+  KILN_FUNCTION(cuDevicePrimaryCtxRetain, 7000)                    \
+  KILN_FUNCTION(cuDevicePrimaryCtxRelease, 11000)                  \
   KILN_FUNCTION(cuLibraryLoadData, 12000)                          \
   KILN_FUNCTION(cuLibraryUnload, 12000)                            \
   KILN_FUNCTION(cuLibraryGetKernel, 12000)                         \

@@ -173,13 +173,19 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
 
   // With lazy loading the module reaches a context at its first launch; asking for the function
   // brings that forward to now. Without a current context of this device there is nothing to load.
-  if (const auto current = api.current_device(); current && *current == ordinal) {
-    CUfunction function = nullptr;
-    if (const auto result = api.cuKernelGetFunction(&function, kernel); result != CUDA_SUCCESS)
-      return api.failed("cuKernelGetFunction", result);
-  }
+  if (const auto current = api.current_device(); current && *current == ordinal)
+    if (auto status = loaded->bring_into_context(); !status) return status.error();
 
   return std::shared_ptr<const LoadedKernel>(loaded);
+}
+
+Status LoadedKernel::bring_into_context() const noexcept {
+  const auto& api = library_->driver();
+  CUfunction function = nullptr;
+  if (const auto result = api.cuKernelGetFunction(&function, library_->kernel());
+      result != CUDA_SUCCESS)
+    return api.failed("cuKernelGetFunction", result);
+  return {};
 }
 
 Status LoadedKernel::allow_any_cluster_size() const noexcept {

@@ -68,6 +68,9 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   static Result<std::shared_ptr<const LoadedKernel>> prepare(std::shared_ptr<const Library> library,
                                                              int ordinal);
 
+  /// Loads the module into the current context, which is one of this device, unless it is there.
+  Status bring_into_context() const noexcept;
+
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }
   const Limits& limits() const noexcept { return limits_; }

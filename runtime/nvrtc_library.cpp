@@ -34,8 +34,12 @@ class Binder {
  public:
   explicit Binder(void* library) : library_(library) {}
   template <class Function>
-  void required(Function& slot, const char* name) {
+  void optional(Function& slot, const char* name) {
     slot = reinterpret_cast<Function>(::dlsym(library_, name));
+  }
+  template <class Function>
+  void required(Function& slot, const char* name) {
+    optional(slot, name);
     if (slot == nullptr) missing_.append(missing_.empty() ? "" : ", ").append(name);
   }
   const std::string& missing() const noexcept { return missing_; }
@@ -60,6 +64,7 @@ std::string bind_all(void* library, NvrtcApi& api) {
   binder.required(api.get_program_log, "nvrtcGetProgramLog");
   binder.required(api.get_cubin_size, "nvrtcGetCUBINSize");
   binder.required(api.get_cubin, "nvrtcGetCUBIN");
+  binder.optional(api.set_flow_callback, "nvrtcSetFlowCallback");
   return binder.missing();
 }
 

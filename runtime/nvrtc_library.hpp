@@ -30,6 +30,8 @@ struct NvrtcApi {
   decltype(&nvrtcGetProgramLog) get_program_log = nullptr;
   decltype(&nvrtcGetCUBINSize) get_cubin_size = nullptr;
   decltype(&nvrtcGetCUBIN) get_cubin = nullptr;
+  // Null where it is missing: a compile then runs to its end.
+  decltype(&nvrtcSetFlowCallback) set_flow_callback = nullptr;
 };
 
 class NvrtcLibrary {

@@ -153,6 +153,7 @@ Result<RuntimeOptions> options_from(const EnvironmentReader& environment, Option
   KILN_TRY(options.cache_limits, limits_from(environment));
   options.source_directory = value_of(environment, "KILN_SOURCE_DIR", from.source_directory);
   options.nvrtc = value_of(environment, "KILN_NVRTC", from.nvrtc);
+  options.record_file = value_of(environment, "KILN_RECORD", from.record_file);
   if (const auto jobs = value_of(environment, "KILN_JOBS", from.jobs); !jobs.empty()) {
     KILN_TRY(options.jobs, jobs_from(jobs));
   }

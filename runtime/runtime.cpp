@@ -22,7 +22,7 @@ Error unknown_id(KernelId id) {
 }
 
 Status make_absolute(RuntimeOptions& options) {
-  std::vector<std::filesystem::path*> paths = {&options.source_directory};
+  std::vector<std::filesystem::path*> paths = {&options.source_directory, &options.record_file};
   for (auto& root : options.include_roots) {
     if (root.empty())
       return Error(ErrorCode::invalid_argument,
@@ -68,8 +68,13 @@ Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, 
       sources(options.source_directory),
       store(std::move(opened)),
       compiler(std::move(search)),
-      service({options.toolchain, options.longest_wait, options.log}, store ? &*store : nullptr,
-              compiler, counters) {
+      workers(options.worker_command.empty()
+                  ? nullptr
+                  : std::make_unique<WorkerPool>(options.worker_command)),
+      hints(store ? &*store : nullptr),
+      service({options.toolchain, options.longest_wait, options.log, workers.get()},
+              store ? &*store : nullptr, compiler, counters),
+      recorder(options.record_file, sources, options.log) {
   for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
   auto headers = toolkit_headers(compiler.search(), store ? &*store : nullptr);
   for (const auto& root : headers.roots) roots.push_back({root, /*toolkit=*/true});
@@ -136,7 +141,7 @@ Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
                         [this, &spec, name] { return program(spec, name); });
 }
 
-Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
+Result<Kernel> Runtime::State::load(KernelId id, Registered& registered, int ordinal) {
   KILN_TRY(const auto api, driver());
   if (api->capture_is_visible())
     return Error(ErrorCode::capture_active,
@@ -149,9 +154,8 @@ Result<Kernel> Runtime::State::load(Registered& registered, int ordinal) {
       ordinal >= Registered::kMaxDevices)
     return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) + "; the " +
                                            "driver sees " + std::to_string(infos.size()));
-  KILN_TRY(auto wish,
-           request(registered.spec(), infos[static_cast<std::size_t>(ordinal)].architecture));
-  auto outcome = service.obtain(wish);
+  const auto outcome =
+      obtain(id, registered.spec(), infos[static_cast<std::size_t>(ordinal)].architecture);
   if (!outcome.status) return outcome.status.error();
   KILN_TRY(const auto* const loaded,
            registered.load(api, *outcome.artifact, ordinal, options.log, counters.module_loads));
@@ -239,14 +243,13 @@ Result<Kernel> Runtime::get(KernelId id, int ordinal) {
       [[likely]]
     if (const auto* loaded = registered->find(ordinal)) [[likely]]
       return loaded->handle();
-  return state_->load(*registered, ordinal);
+  return state_->load(id, *registered, ordinal);
 }
 
 Result<Artifact> Runtime::artifact(KernelId id, std::string_view architecture) {
   const auto* registered = state_->registry.at(id);
   if (registered == nullptr) return unknown_id(id);
-  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
-  auto outcome = state_->service.obtain(wish);
+  auto outcome = state_->obtain(id, registered->spec(), architecture);
   if (!outcome.status) return outcome.status.error();
   return *std::move(outcome.artifact);
 }
@@ -271,6 +274,14 @@ Result<DeviceInfo> Runtime::device(int ordinal) {
   return infos[static_cast<std::size_t>(ordinal)];
 }
 
+void Runtime::seal(SealPolicy policy) {
+  state_->seal.close(std::move(policy));
+}
+
+Recording Runtime::recording() const {
+  return state_->recorder.recording();
+}
+
 LaunchPool& Runtime::launches() noexcept {
   return state_->launches;
 }
@@ -286,7 +297,7 @@ Result<TensorMapArray> Runtime::tensor_map_array(std::size_t count) {
 }
 
 RuntimeCounters Runtime::counters() const noexcept {
-  return state_->counters.snapshot();
+  return state_->counters.snapshot(state_->launches.usage().in_use);
 }
 cache::StoreCounters Runtime::cache_counters() const {
   return state_->store ? state_->store->counters() : cache::StoreCounters{};

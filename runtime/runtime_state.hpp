@@ -1,4 +1,4 @@
-// What a Runtime owns. Private to runtime.cpp and warmup.cpp.
+// What a Runtime owns. Private to runtime.cpp and the files of the warmup.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,22 @@
 
 #include "kiln/cache/store.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/background_threads.hpp"
+#include "runtime/compile_hints.hpp"
 #include "runtime/compile_service.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
 #include "runtime/driver_api.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/include_closure.hpp"
+#include "runtime/recorder.hpp"
 #include "runtime/registry.hpp"
+#include "runtime/seal.hpp"
 #include "runtime/source_set.hpp"
 
 namespace kiln {
+
+class WarmupRun;
 
 struct Runtime::State {
   State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search);
@@ -37,8 +43,17 @@ struct Runtime::State {
   Result<Program> program(const KernelSpec& spec, std::string_view architecture = {});
   /// A request for `spec`, which must outlive it, on `architecture`.
   Result<CompileRequest> request(const KernelSpec& spec, std::string_view architecture);
+  /// Brings a kernel that is found or compiled into the driver on `ordinal`, and for launch_ready
+  /// into the context that is current there.
+  Status load_now(Registered& registered, int ordinal, Depth depth);
   /// The slow half of get(): finds or compiles, and loads.
-  Result<Kernel> load(Registered& registered, int ordinal);
+  Result<Kernel> load(KernelId id, Registered& registered, int ordinal);
+  /// What this process holds, or else, as far as the seal and the compile limit let it, what is
+  /// found or compiled.
+  Outcome obtain(KernelId id, const KernelSpec& spec, std::string_view architecture);
+  /// Notes what a warmup or a request has got.
+  void note(KernelId id, const KernelSpec& spec, const CompileRequest& request,
+            std::string_view architecture, const Outcome& outcome);
 
   RuntimeOptions options;
   SourceSet sources;
@@ -48,15 +63,25 @@ struct Runtime::State {
   std::vector<std::string> skipped_toolkits;
   Counters counters;
   Compiler compiler;
+  std::unique_ptr<WorkerPool> workers;  // null: compiles run in this process
+  CompileHints hints;
   CompileService service;
   Registry registry;
   LaunchPool launches;
+
+  Seal seal;
+  Recorder recorder;
+
+  mutable std::mutex warmup_mutex;
+  std::shared_ptr<const WarmupRun> warmup;  // the last one
 
   std::mutex driver_mutex;
   std::shared_ptr<const DriverApi> driver_owner;
   std::atomic<const DriverApi*> driver_seen{nullptr};
   /// Of the process that opened this Runtime, or its driver.
   std::atomic<unsigned> generation{fork_generation()};
+
+  BackgroundThreads threads;  // the last member: they use all the others
 };
 
 }  // namespace kiln

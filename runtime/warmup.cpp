@@ -1,133 +1,21 @@
-// Compiles with exceptions: std::thread reports by one that no more threads can be made.
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <system_error>
-#include <thread>
+#include <map>
 #include <utility>
 
 #include "runtime/runtime_state.hpp"
+#include "runtime/warmup_run.hpp"
 
 namespace kiln {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = WarmupRun::Clock;
 
-// Between looking again at a key that another process compiles.
-constexpr std::chrono::milliseconds kPoll{10};
-
-struct Task {
-  const KernelSpec* spec = nullptr;
-  KernelReport* report = nullptr;
-  std::optional<CompileRequest> request{};
-  std::optional<Clock::time_point> started{};
-};
-
-}  // namespace
-
-// The tasks of one warmup, and the threads that take them: a task that another process is busy with
-// goes to the end of the line.
-class WarmupRun {
- public:
-  WarmupRun(Runtime::State& state, const WarmupOptions& options)
-      : state_(state), options_(options) {}
-
-  void add(const KernelSpec& spec, KernelReport& report) { ready_.push_back({&spec, &report}); }
-
-  void run(unsigned jobs) {
-    total_ = ready_.size();
-    if (options_.progress) options_.progress({0, total_, nullptr});
-    std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < std::min<std::size_t>(jobs, total_); ++i) {
-      try {
-        threads.emplace_back([this] { work(); });
-      } catch (const std::system_error&) {
-        break;  // the threads that there are do the work
-      }
-    }
-    work();
-    for (auto& thread : threads) thread.join();
-  }
-
- private:
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (done_ < total_) {
-      if (ready_.empty()) {
-        if (busy_.empty()) {
-          changed_.wait_for(lock, kPoll);
-          continue;
-        }
-        // Only busy keys are left: look at each again after a short sleep.
-        lock.unlock();
-        state_.service.wait_for_change(kPoll);
-        lock.lock();
-        std::move(busy_.begin(), busy_.end(), std::back_inserter(ready_));
-        busy_.clear();
-        continue;
-      }
-      auto task = std::move(ready_.front());
-      ready_.pop_front();
-      lock.unlock();
-      const bool finished = advance(task);
-      if (finished) finish(*task.report);
-      lock.lock();
-      if (!finished) busy_.push_back(std::move(task));
-    }
-    changed_.notify_all();
-  }
-
-  // True when the task's report is complete.
-  bool advance(Task& task) {
-    auto& report = *task.report;
-    if (!task.started) {
-      task.started = Clock::now();
-      auto request = state_.request(*task.spec, report.architecture);
-      if (!request) {
-        report.status = request.error();
-        return true;
-      }
-      task.request = *std::move(request);
-    }
-    auto outcome = state_.service.advance(*task.request);
-    if (!outcome) return false;
-    report.key = outcome->key;
-    report.origin = outcome->origin;
-    report.status = outcome->status;
-    report.stored = outcome->stored;
-    report.storing = outcome->storing;
-    if (outcome->artifact) report.cubin_bytes = outcome->artifact->cubin_bytes;
-    report.time = Clock::now() - *task.started;
-    return true;
-  }
-
-  // One callback at a time, in order, and without holding up the other threads' work.
-  void finish(const KernelReport& report) {
-    const std::lock_guard one_at_a_time(progress_mutex_);
-    std::size_t done = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      done = ++done_;
-    }
-    if (options_.progress) options_.progress({done, total_, &report});
-  }
-
-  Runtime::State& state_;
-  const WarmupOptions& options_;
-  std::mutex progress_mutex_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> ready_;
-  std::vector<Task> busy_;
-  std::size_t total_ = 0;
-  std::size_t done_ = 0;
-};
-
-namespace {
+constexpr unsigned kMostJobs = 1024;
 
 void count(WarmupReport& report) {
   report.requested = report.kernels.size();
   for (const auto& kernel : report.kernels) {
+    if (kernel.status) report.cubin_bytes += kernel.cubin_bytes;
     switch (kernel.origin) {
       case Origin::memory:
       case Origin::disk:
@@ -146,6 +34,39 @@ void count(WarmupReport& report) {
         break;
     }
   }
+}
+
+Status check(const WarmupOptions& options, unsigned jobs, std::uint32_t registered) {
+  if (jobs > kMostJobs)
+    return Error(ErrorCode::invalid_argument,
+                 "warmup: " + std::to_string(jobs) + " jobs are asked for; at most " +
+                     std::to_string(kMostJobs) + ", or 0 for as many as there are processors");
+  for (const auto& group : options.groups)
+    for (const auto id : group.kernels)
+      if (group.name.empty() || id.index >= registered)
+        return Error(ErrorCode::invalid_argument,
+                     "warmup: group \"" + group.name + "\" " +
+                         (group.name.empty() ? std::string("has no name; give it one")
+                                             : "names kernel id " + std::to_string(id.index) +
+                                                   ", which is not registered in this Runtime"));
+  return {};
+}
+
+// The device of each context that kernels can be made ready in: the current one's, and those whose
+// primary context is in use. None is made here: it takes hundreds of megabytes.
+std::vector<int> devices_with_context(const DriverApi& api, std::size_t devices) {
+  std::vector<int> found;
+  const auto current = api.current_device();
+  for (int ordinal = 0; ordinal < static_cast<int>(devices); ++ordinal) {
+    unsigned flags = 0;
+    int active = 0;
+    CUdevice device = 0;
+    const bool in_use = api.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+                        api.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+                        active != 0;
+    if (in_use || (current && *current == ordinal)) found.push_back(ordinal);
+  }
+  return found;
 }
 
 }  // namespace
@@ -168,6 +89,70 @@ std::string_view to_string(Origin origin) noexcept {
   return "unknown";
 }
 
+namespace {
+
+// The devices that a warmup loads on; empty: it loads nothing.
+Result<std::vector<DeviceInfo>> devices_to_load_on(Runtime::State& state,
+                                                   const WarmupOptions& options) {
+  const bool asked = options.depth.has_value();
+  const auto depth =
+      options.depth.value_or(options.architectures.empty() ? Depth::launch_ready : Depth::compile);
+  if (depth == Depth::compile) return std::vector<DeviceInfo>();
+  KILN_TRY(const auto api, state.driver());
+  KILN_TRY(auto infos, state.devices());
+  if (depth == Depth::load) return infos;
+  // Unasked, as far as it is known where to.
+  const auto current = api->current_device();
+  const auto ready = devices_with_context(*api, infos.size());
+  const auto cannot = [&](const DeviceInfo& info) {
+    return std::find(ready.begin(), ready.end(), info.ordinal) == ready.end() ||
+           (!asked && (!current || *current != info.ordinal));
+  };
+  infos.erase(std::remove_if(infos.begin(), infos.end(), cannot), infos.end());
+  if (asked && infos.empty())
+    return Error(ErrorCode::no_device,
+                 "warmup: Depth::launch_ready needs a context, and none is current on this thread "
+                 "or in use on a device: call cudaSetDevice or cuCtxSetCurrent before, or ask for "
+                 "Depth::load");
+  return infos;
+}
+
+}  // namespace
+
+Status Runtime::State::load_now(Registered& registered, int ordinal, Depth depth) {
+  KILN_TRY(const auto api, driver());
+  const auto infos = devices();
+  if (!infos) return infos.error();
+  KILN_TRY(auto wish,
+           request(registered.spec(), (*infos)[static_cast<std::size_t>(ordinal)].architecture));
+  const auto outcome = service.obtain(wish);
+  if (!outcome.status) return outcome.status;
+  const auto current = api->current_device();
+  const bool elsewhere = !current || *current != ordinal;
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  if (depth == Depth::launch_ready && elsewhere) {
+    if (const auto result = api->cuDeviceGet(&device, ordinal); result != CUDA_SUCCESS)
+      return api->failed("cuDeviceGet", result);
+    // In use by somebody already, so that this is a reference and no new context.
+    if (const auto result = api->cuDevicePrimaryCtxRetain(&context, device); result != CUDA_SUCCESS)
+      return api->failed("cuDevicePrimaryCtxRetain", result);
+    if (const auto result = api->cuCtxPushCurrent(context); result != CUDA_SUCCESS) {
+      api->cuDevicePrimaryCtxRelease(device);
+      return api->failed("cuCtxPushCurrent", result);
+    }
+  }
+  const auto loaded =
+      registered.load(api, *outcome.artifact, ordinal, options.log, counters.module_loads);
+  auto status = loaded ? Status() : Status(loaded.error());
+  if (loaded && depth == Depth::launch_ready) status = (*loaded)->bring_into_context();
+  if (context != nullptr) {
+    api->cuCtxPopCurrent(&context);
+    api->cuDevicePrimaryCtxRelease(device);
+  }
+  return status;
+}
+
 Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   auto& state = *state_;
   const auto started = Clock::now();
@@ -187,44 +172,59 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   for (const auto& architecture : architectures)
     if (std::find(distinct.begin(), distinct.end(), architecture) == distinct.end())
       distinct.push_back(architecture);
-
-  WarmupReport report;
   const auto registered = state.registry.size();
-  for (std::uint32_t index = 0; index < registered; ++index)
+  const auto jobs = options.jobs != 0 ? options.jobs : state.options.jobs;
+  if (auto status = check(options, jobs, registered); !status) return status.error();
+  KILN_TRY(const auto devices, devices_to_load_on(state, options));
+  const auto depth = options.depth.value_or(Depth::launch_ready);
+
+  const auto run = std::make_shared<WarmupRun>(state, jobs);
+  std::map<std::uint32_t, std::size_t> ranks;
+  for (std::size_t rank = 0; rank < options.groups.size(); ++rank)
+    for (const auto id : options.groups[rank].kernels) ranks.emplace(id.index, rank);
+  for (std::uint32_t index = 0; index < registered; ++index) {
+    const auto rank = ranks.find(index);
     for (const auto& architecture : distinct)
-      report.kernels.push_back(
-          {.kernel = state.registry.at({index})->spec().name, .architecture = architecture});
-  WarmupRun run(state, options);
-  for (std::size_t i = 0; i < report.kernels.size(); ++i)
-    run.add(state.registry.at({static_cast<std::uint32_t>(i / distinct.size())})->spec(),
-            report.kernels[i]);
-  auto jobs = options.jobs != 0 ? options.jobs : state.options.jobs;
-  if (jobs == 0) jobs = std::max(1u, std::thread::hardware_concurrency());
-  run.run(jobs);
+      run->add({index}, state.registry.at({index})->spec(), architecture,
+               rank != ranks.end() ? options.groups[rank->second].name : std::string(),
+               rank != ranks.end() ? rank->second : options.groups.size());
+  }
+  {
+    const std::lock_guard lock(state.warmup_mutex);
+    state.warmup = run;
+  }
+  WarmupRun::Load load;
+  if (!devices.empty())
+    load = [&](KernelId id, const std::string& architecture) -> Status {
+      for (const auto& info : devices)
+        if (info.architecture == architecture)
+          if (auto status = state.load_now(*state.registry.at(id), info.ordinal, depth); !status)
+            return status;
+      return {};
+    };
+  WarmupReport report;
+  run->drive(options, load, report);
+  if (state.workers != nullptr) state.workers->end_idle();
+  state.compiler.forget_headers();
+  state.recorder.flush();
 
   // A filled cache serves without a compiler by its record of this one.
   if (!options.architectures.empty()) state.service.record_toolchain();
-  // Named architectures mean a prewarm. Otherwise load as well, so that nothing is left for the
-  // first launch, on the device whose context is current; other devices load at their first get().
-  const auto current =
-      options.architectures.empty() ? state.open_driver()->current_device() : Result<int>(-1);
-  if (current && *current >= 0) {
-    KILN_TRY(const auto info, device(*current));
-    for (std::size_t i = 0; i < report.kernels.size(); ++i) {
-      auto& kernel = report.kernels[i];
-      if (!kernel.status || kernel.architecture != info.architecture) continue;
-      auto loaded = get({static_cast<std::uint32_t>(i / distinct.size())}, *current);
-      if (loaded) continue;
-      kernel.status = loaded.error();
-      kernel.origin = Origin::failed;
-    }
-  }
-
   count(report);
-  report.nvrtc_loaded = state.compiler.loaded();
+  report.nvrtc_loaded =
+      state.compiler.loaded() || (state.workers != nullptr && state.workers->used());
   report.toolchain = state.service.toolchain_text();
   report.time = Clock::now() - started;
   return report;
+}
+
+bool Runtime::ready_for(std::string_view group) const {
+  std::shared_ptr<const WarmupRun> run;
+  {
+    const std::lock_guard lock(state_->warmup_mutex);
+    run = state_->warmup;
+  }
+  return run != nullptr && run->ready(group);
 }
 
 }  // namespace kiln

@@ -20,7 +20,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
   } faults[] = {
       {{},
        "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, explain, bench, "
-       "doctor, keygen, completion; see "
+       "doctor, keygen, completion, manifest; see "
        "kiln --help"},
       {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, bundle, prewarm"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},

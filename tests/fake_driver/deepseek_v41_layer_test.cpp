@@ -103,7 +103,8 @@ TEST_F(DeepseekV41Steps, AreCacheWritesThenAttentionAndNothingIsCompiledOrLoaded
     EXPECT_EQ(attention.scale_group_stride_words, step.scale_group_stride_words);
     EXPECT_EQ(attention.scale_column_stride_words, step.scale_column_stride_words);
   }
-  EXPECT_EQ(runtime_->counters(), warm);
+  EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
+  EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
 }
 
 TEST_F(DeepseekV41Steps, StridesReachTheKernels) {

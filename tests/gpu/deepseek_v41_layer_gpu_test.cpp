@@ -133,7 +133,8 @@ TEST_F(DeepseekV41LayerGpu, APaddedStepInAGraphWritesItsLiveTokensAndNothingElse
       EXPECT_LT(dsv41_decode::relative_frobenius(got.values, want.values), 0.03);
     }
   }
-  EXPECT_EQ(runtime_->counters(), warm);
+  EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
+  EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
 }
 
 TEST_F(DeepseekV41LayerGpu, ABatchInvariantLayerGivesATokenTheSameBitsInEveryStep) {

@@ -92,7 +92,11 @@ TEST_F(RuntimeTest, ProgressOnlyGrowsAndEndsWithEverything) {
   ASSERT_TRUE(runtime.warmup(
       {.architectures = {"sm_90a"}, .jobs = 4, .progress = [&](const Progress& progress) {
          EXPECT_EQ(progress.requested, 6u);
-         EXPECT_EQ(progress.latest == nullptr, progress.done == 0);
+         // What begins to compile is told of as well.
+         if (progress.latest == nullptr && !done.empty()) {
+           EXPECT_EQ(progress.done, done.back());
+           return;
+         }
          done.push_back(progress.done);
        }}));
   EXPECT_EQ(done, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6}));

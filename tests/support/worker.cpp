@@ -1,12 +1,14 @@
 // A process for tests: opens a Runtime, asks for kernels from several threads, and prints what
 // happened as one JSON object.
 //
-//   worker CACHE_DIR KERNELS THREADS START [NVRTC]
+//   worker CACHE_DIR KERNELS THREADS START [NVRTC [VALUES [isolated]]]
 //
 // An empty CACHE_DIR is none; KILN_CACHE_READONLY lists read-only caches.
 // START is the reading of the monotonic clock, in milliseconds, to begin at, so that several
 // workers begin together; 0 is at once. Every thread asks for every kernel, in the same order, so
 // that all meet at each key. With no thread it warms up, as a server does.
+// VALUES more calls register the kernels again, as calls with other runtime values do; "isolated"
+// compiles in processes.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -17,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "kiln/compile_worker.hpp"
 #include "kiln/runtime.hpp"
 #include "support/kernels.hpp"
 
@@ -32,11 +35,13 @@ bool nvrtc_is_mapped() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "compile-worker") return kiln::serve_compiles();
   if (argc < 5) return 2;
   kiln::RuntimeOptions options;
   if (auto from = kiln::options_from(kiln::process_environment())) options = *std::move(from);
   options.cache_directory = argv[1];
   if (argc > 5) options.nvrtc = argv[5];
+  if (argc > 7) options.worker_command = {argv[0], "compile-worker"};
   std::mutex log_mutex;
   auto warnings = nlohmann::json::array();
   options.log = [&](kiln::LogLevel level, std::string_view message) {
@@ -50,6 +55,13 @@ int main(int argc, char** argv) {
     auto id = runtime->add(kiln::test::scale_spec(i));
     if (!id) return 1;
     ids.push_back(*id);
+  }
+
+  const int values = argc > 6 ? std::atoi(argv[6]) : 0;
+  for (int value = 0; value < values; ++value) {
+    const auto at = static_cast<std::size_t>(value) % ids.size();
+    const auto id = runtime->add(kiln::test::scale_spec(static_cast<int>(at)));
+    if (!id || *id != ids[at]) return 1;
   }
 
   std::this_thread::sleep_until(

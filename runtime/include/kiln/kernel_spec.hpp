@@ -3,6 +3,7 @@
 // Threads: a value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,10 @@ struct SourceVariant {
 struct KernelSpec {
   /// What reports and logs call this kernel.
   std::string name{};
-  /// Include name of the root file, as added to the Runtime's sources.
+  /// Include name of the root file, as added to the Runtime's sources. If it begins with includes
+  /// of heavy toolkit headers, such as <cuda/std/array>, and then has the line "#pragma
+  /// nv_hdrstop", a warmup of several keys compiles those headers once. Before that line may stand
+  /// nothing else but line comments and plain macros.
   std::string source{};
   /// Root files that take its place for their architectures; entry, key and options stay.
   std::vector<SourceVariant> variants{};
@@ -53,6 +57,12 @@ struct KernelSpec {
   int oldest_sm = 0;
   UnknownInputs unknown_inputs = UnknownInputs::refuse;
   bool operator==(const KernelSpec&) const = default;
+};
+
+/// A registered kernel of one Runtime.
+struct KernelId {
+  std::uint32_t index = UINT32_MAX;
+  bool operator==(const KernelId&) const = default;
 };
 
 }  // namespace kiln

@@ -39,8 +39,19 @@ struct RuntimeOptions {
   /// Makes keys for this toolchain ("13.0", or a whole identity as reports show it) out of those
   /// recorded in the store, as if no NVRTC were installed. Empty: the installed NVRTC.
   std::string toolchain{};
-  /// Compiles at a time in a warmup; 0: as many as the machine has processors.
+  /// Compiles at a time in a warmup; 0: as many as this process has processors for, by affinity
+  /// and cgroup.
   unsigned jobs = 0;
+  /// The longest that one compile may take; 0: no limit. Beyond it the kernel is not_ready: its
+  /// worker process is ended, or its thread left to the Runtime until NVRTC gives it back.
+  std::chrono::milliseconds compile_limit{};
+  /// Starts a process that calls serve_compiles() of <kiln/compile_worker.hpp>, such as {"kiln",
+  /// "compile-worker"}: all compiles then run in such processes, and a compiler that crashes or
+  /// eats all memory costs one compile. Empty: on threads of this process.
+  std::vector<std::string> worker_command{};
+  /// Where the kernels that are asked for are written down, with their sources, for `kiln prewarm
+  /// --manifest` on another machine; processes that share the file add to it. Empty: nowhere.
+  std::filesystem::path record_file{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
   LogSink log{};
@@ -62,20 +73,21 @@ struct OptionOrigins {
   std::string source_directory{};
   std::string nvrtc{};
   std::string jobs{};
+  std::string record_file{};
 };
 
 /// A number of bytes such as "512M": a whole number, and K, M, G or T for powers of 1024.
 KILN_API std::optional<std::uint64_t> bytes_from(std::string_view text);
 
-/// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR and KILN_NVRTC set them. Without
-/// KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when neither is
-/// set. KILN_CACHE_READONLY lists read-only caches with colons between, KILN_CACHE_USERS trusted
-/// users by number with commas between; KILN_CACHE_SIGNERS public keys that may have signed bundles
-/// among those caches, with commas between; KILN_CACHE_GROUP is the number of a group that shares
-/// the cache; KILN_CACHE_MAX_BYTES and KILN_CACHE_MIN_FREE_BYTES are its limits, with K, M, G or T
-/// for powers of 1024. A variable that is set but empty counts as not set. Errors  invalid_argument
-/// for a KILN_JOBS that is not a whole number from 0 to 1024, and for numbers that are none.
-/// `origins`, if not null, says where each setting came from.
+/// Options as KILN_CACHE_DIR, KILN_JOBS, KILN_SOURCE_DIR, KILN_NVRTC and KILN_RECORD set them.
+/// Without KILN_CACHE_DIR the cache is XDG_CACHE_HOME/kiln or HOME/.cache/kiln, and off when
+/// neither is set. KILN_CACHE_READONLY lists read-only caches with colons between, KILN_CACHE_USERS
+/// trusted users by number with commas between; KILN_CACHE_SIGNERS public keys that may have signed
+/// bundles among those caches, with commas between; KILN_CACHE_GROUP is the number of a group that
+/// shares the cache; KILN_CACHE_MAX_BYTES and KILN_CACHE_MIN_FREE_BYTES are its limits, with K, M,
+/// G or T for powers of 1024. A variable that is set but empty counts as not set. Errors
+/// invalid_argument for a KILN_JOBS that is not a whole number from 0 to 1024, and for numbers that
+/// are none. `origins`, if not null, says where each setting came from.
 KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
                                              OptionOrigins* origins = nullptr);
 

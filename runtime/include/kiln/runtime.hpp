@@ -10,8 +10,10 @@
 // takes an architecture does not, and installed_architectures() says which ones.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,16 +30,11 @@
 #include "kiln/kernel_spec.hpp"
 #include "kiln/launch.hpp"
 #include "kiln/options.hpp"
+#include "kiln/record.hpp"
 #include "kiln/tensor_map.hpp"
 #include "kiln/warmup.hpp"
 
 namespace kiln {
-
-/// A registered kernel of one Runtime.
-struct KernelId {
-  std::uint32_t index = UINT32_MAX;
-  bool operator==(const KernelId&) const = default;
-};
 
 /// A source file as text under its include name, such as "kernel_src/device/mma.cuh".
 struct SourceText {
@@ -52,6 +49,28 @@ struct Lookup {
   bool found = false;       ///< in this process or in the store, verified
 };
 
+/// What a sealed Runtime does with a request for a kernel that is not in this process yet.
+enum class OnMiss : unsigned char {
+  allow,        ///< warn, and find or compile it here and now
+  refuse,       ///< ErrorCode::sealed
+  build_later,  ///< ErrorCode::not_ready at once, and build it meanwhile; later requests get it
+};
+
+struct SealPolicy {
+  OnMiss on_miss = OnMiss::refuse;
+  /// Decides in place of `on_miss`, if it is set. It gets the error that names the key, the nearest
+  /// one that is warmed, and the fields that differ; on the thread that asks, and must not throw.
+  std::function<OnMiss(const Error& miss)> ask{};
+};
+
+/// Times by the upper bounds of their buckets, in seconds; the last bucket is for all that is more.
+struct TimeHistogram {
+  static constexpr std::array kBounds = {0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0};
+  std::array<std::uint64_t, kBounds.size() + 1> counts{};
+  std::uint64_t microseconds = 0;  ///< the sum of all
+  bool operator==(const TimeHistogram&) const = default;
+};
+
 /// What a Runtime has done so far. A hit on a warm handle is not counted, to keep it cheap.
 struct RuntimeCounters {
   std::uint64_t compiles = 0;  ///< that succeeded
@@ -62,8 +81,19 @@ struct RuntimeCounters {
   std::uint64_t damaged_entries = 0;
   std::uint64_t failed_stores = 0;
   std::uint64_t module_loads = 0;
+  std::uint64_t waits = 0;          ///< for another thread or process that compiled the kernel
+  std::uint64_t late_requests = 0;  ///< for a kernel that was not warmed up, after the seal
+  std::uint64_t late_compiles = 0;  ///< of these, those that the seal let through
+  std::uint64_t compiled_bytes = 0;
+  std::uint64_t disk_bytes = 0;   ///< of the hits
+  std::uint64_t descriptors = 0;  ///< in use now
+  TimeHistogram compile_time{};
+  TimeHistogram verify_time{};  ///< of disk hits: reading and checking
   bool operator==(const RuntimeCounters&) const = default;
 };
+
+/// The counters in the text form that Prometheus reads, under names that begin with "kiln_".
+KILN_API std::string to_prometheus(const RuntimeCounters& counters);
 
 class KILN_API Runtime {
  public:
@@ -75,6 +105,8 @@ class KILN_API Runtime {
   static Result<Runtime> open(RuntimeOptions options);
   Runtime(Runtime&&) noexcept;
   Runtime& operator=(Runtime&&) noexcept;
+  /// Stops the compiles that a warmup or a late request has left behind, and waits for them; NVRTC
+  /// may take seconds to give one back.
   ~Runtime();
 
   /// Adds a file that programs may include by `name`. The same text again is fine.
@@ -87,15 +119,31 @@ class KILN_API Runtime {
   ///         not_cacheable.
   Result<KernelId> add(const KernelSpec& spec);
 
-  /// Compiles or finds everything that is registered, in parallel. A kernel that fails is in the
-  /// report and does not stop the others. Where `options.architectures` is empty, the kernels are
-  /// also loaded on the device whose context is current; on other devices at their first get().
-  /// Errors  invalid_argument for a bad architecture; no_device when none is named and none found.
+  /// Compiles or finds everything that is registered, in parallel, and loads it as deep as
+  /// `options.depth` says. A kernel that fails is in the report and does not stop the others.
+  /// Errors  invalid_argument for a bad architecture, too many jobs, or a group that names a kernel
+  ///         which is not registered; no_device when no architecture is named and none found, or
+  ///         when what the depth asks for needs a device or a context that is not there.
   Result<WarmupReport> warmup(const WarmupOptions& options = {});
+
+  /// Whether the last warmup has brought all of the group as deep as it was asked to; true group by
+  /// group while it runs. An empty name stands for all of it. False for an unknown name.
+  bool ready_for(std::string_view group = {}) const;
+
+  /// From now on get() and artifact() treat a kernel that is not in this process yet as `policy`
+  /// says: to be called when a server is ready. A warmup goes on as before. While a stream that the
+  /// driver tells of is captured on the calling thread, such a request is refused whatever the
+  /// policy. Called again, it replaces the policy.
+  void seal(SealPolicy policy = {});
+
+  /// The kernels that were asked for so far, with their sources; of nothing where
+  /// RuntimeOptions::record_file is empty.
+  Recording recording() const;
 
   /// The kernel for the current context's device. After a warmup this is a lock-free read; before,
   /// it compiles or finds, and loads.
-  /// Errors  no_device, and all that a compile can give.
+  /// Errors  no_device, and all that a compile can give; sealed and not_ready after seal();
+  ///         not_ready beyond RuntimeOptions::compile_limit, while the kernel is built on.
   Result<Kernel> get(KernelId id);
   /// The same for the device `ordinal`, whose context must be current only when it is not loaded
   /// yet.

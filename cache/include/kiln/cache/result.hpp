@@ -29,6 +29,8 @@ enum class ErrorCode : unsigned char {
   driver_failed,     ///< a driver call failed; Error::driver_result() holds its number
   capture_active,    ///< cannot be done while a stream is being captured: do it before, at warmup
   io_failed,         ///< a file could not be read or written: carry on without the disk
+  sealed,            ///< a late compile that the seal refuses: warm the kernel up, or fall back
+  not_ready,         ///< stopped by a limit or a cancel, or still being built: ask again later
 };
 
 /// The lower_snake name of `code`, as it stands in logs and JSON.

@@ -1,0 +1,38 @@
+#include "cli/recording_file.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+namespace kiln::cli {
+namespace {
+
+std::optional<std::string> text_of(const std::string& file) {
+  std::error_code failed;
+  // A pipe or a device could block.
+  if (!std::filesystem::is_regular_file(file, failed)) return std::nullopt;
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (stream.bad()) return std::nullopt;
+  return text;
+}
+
+}  // namespace
+
+bool holds_recording(const std::string& file) {
+  const auto text = text_of(file);
+  return text && is_recording(*text);
+}
+
+Result<Recording> read_recording_file(const std::string& file) {
+  const auto text = text_of(file);
+  if (!text)
+    return Error(ErrorCode::invalid_argument, "the recording " + file +
+                                                  " is no file that can be "
+                                                  "read");
+  return read_recording(*text, file);
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,50 @@
+// Compiles with exceptions: std::thread reports by one that no more threads can be made.
+#include "runtime/background_threads.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "runtime/fork_generation.hpp"
+
+namespace kiln {
+
+BackgroundThreads::~BackgroundThreads() {
+  stopping_.store(true, std::memory_order_relaxed);
+  if (running_.empty()) return;
+  if (generation_ != fork_generation()) {
+    // In a forked child there are no such threads: what stands for them is left as it is, since
+    // neither joining nor destroying it means anything here.
+    static_cast<void>(new std::vector<Running>(std::move(running_)));
+    return;
+  }
+  for (auto& running : running_) running.thread.join();
+}
+
+void BackgroundThreads::join_finished() {
+  const auto finished = std::partition(running_.begin(), running_.end(),
+                                       [](const auto& running) { return !running.done->load(); });
+  for (auto running = finished; running != running_.end(); ++running) running->thread.join();
+  running_.erase(finished, running_.end());
+}
+
+bool BackgroundThreads::start(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  if (generation_ != fork_generation() && !running_.empty())
+    static_cast<void>(new std::vector<Running>(std::exchange(running_, {})));
+  generation_ = fork_generation();
+  join_finished();
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  try {
+    std::thread thread([work = std::move(work), done] {
+      work();
+      done->store(true);
+    });
+    running_.push_back({std::move(thread), done});
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace kiln

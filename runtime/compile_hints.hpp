@@ -1,0 +1,47 @@
+// What compiles took before: kept in the cache beside the entries, to order later ones by and to
+// tell how many fit into memory. A hint that is lost or wrong costs order, nothing else.
+//
+// Threads: any member from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kiln/cache/store.hpp"
+#include "kiln/kernel_spec.hpp"
+
+namespace kiln {
+
+struct CompileCost {
+  std::chrono::milliseconds time{};
+  std::uint64_t peak_bytes = 0;  ///< of the compiling process; 0: not known
+};
+
+class CompileHints {
+ public:
+  /// `store` may be null: then hints are those of this process.
+  explicit CompileHints(cache::Store* store) : store_(store) {}
+
+  /// What `spec` took on `architecture`, whatever its sources were then.
+  std::optional<CompileCost> find(const KernelSpec& spec, std::string_view architecture);
+  /// The dearest of all that are known; none are known of an empty cache.
+  std::uint64_t largest_peak();
+  /// Keeps what it took. Written only where it is half as much again as what is known, so that a
+  /// kernel has a handful of hints at most.
+  void note(const KernelSpec& spec, std::string_view architecture, const CompileCost& cost);
+
+ private:
+  void read_once();  // with the mutex held
+
+  cache::Store* store_;
+  std::mutex mutex_;
+  bool read_ = false;
+  std::map<std::string, CompileCost, std::less<>> costs_;  // by subject
+};
+
+}  // namespace kiln

@@ -1,0 +1,130 @@
+#include "runtime/recorder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace kiln {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+Error failed(const std::filesystem::path& file, const std::string& what) {
+  return Error(ErrorCode::io_failed, "the recording " + file.string() +
+                                         " cannot be written: " + what +
+                                         "; name another file by KILN_RECORD or record_file");
+}
+
+Error failed(const std::filesystem::path& file) {
+  return failed(file, std::strerror(errno));
+}
+
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const auto written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+Result<std::string> read_all(int file, const std::filesystem::path& name) {
+  std::string text;
+  char bytes[65536];
+  for (;;) {
+    const auto count = ::read(file, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed(name);
+    if (count == 0) return text;
+    text.append(bytes, static_cast<std::size_t>(count));
+  }
+}
+
+// Whether `file` still has that name: another process may have put its own there meanwhile.
+bool is_current(int file, const std::filesystem::path& name) {
+  struct stat here {};
+  struct stat there {};
+  return ::fstat(file, &here) == 0 && ::stat(name.c_str(), &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+}  // namespace
+
+void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_view architecture,
+                    const Program& program) {
+  if (file_.empty()) return;
+  const std::lock_guard lock(mutex_);
+  if (!noted_.emplace(index, architecture).second) return;
+  news_.kernels.push_back({spec, {std::string(architecture)}});
+  for (const auto& file : program.closure.memory)
+    // Stubs and generated headers are made anew from these.
+    if (const auto source = sources_.find(file.name); source && *source != nullptr)
+      news_.sources[file.name] = *(*source)->text;
+}
+
+void Recorder::take_news() {
+  const auto news = std::exchange(news_, {});
+  if (const auto status = merge(recording_, news); !status) warn_once(status.error().message());
+}
+
+void Recorder::warn_once(const std::string& message) {
+  if (log_ && !std::exchange(warned_, true)) log_(LogLevel::warning, message);
+}
+
+Recording Recorder::recording() {
+  const std::lock_guard lock(mutex_);
+  take_news();
+  return recording_;
+}
+
+void Recorder::flush() {
+  if (file_.empty()) return;
+  const std::lock_guard lock(mutex_);
+  if (noted_.size() == written_) return;
+  written_ = noted_.size();
+  take_news();
+  if (const auto status = add_to_file(recording_); !status) warn_once(status.error().message());
+}
+
+// Read, merged and replaced under a lock on the file itself, so that ranks can share one and a kill
+// leaves the old or the new one whole.
+Status Recorder::add_to_file(const Recording& news) const {
+  for (;;) {
+    const Descriptor file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (file.get() < 0) return failed(file_);
+    while (::flock(file.get(), LOCK_EX) != 0)
+      if (errno != EINTR) return failed(file_);
+    if (!is_current(file.get(), file_)) continue;
+    KILN_TRY(const auto text, read_all(file.get(), file_));
+    Recording all;
+    if (!text.empty()) {
+      KILN_TRY(all, read_recording(text, file_.string()));
+    }
+    if (auto status = merge(all, news); !status) return failed(file_, status.error().message());
+    const auto pending = file_.string() + ".new";
+    const Descriptor next(::open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (next.get() < 0 || !write_all(next.get(), to_json(all))) return failed(file_);
+    if (std::rename(pending.c_str(), file_.c_str()) != 0) return failed(file_);
+    return {};
+  }
+}
+
+}  // namespace kiln

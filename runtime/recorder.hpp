@@ -1,0 +1,49 @@
+// Notes the kernels that a Runtime is asked for, and keeps a file of them where one is wanted.
+//
+// Threads: any member from any thread. Processes: any number add to one file.
+#pragma once
+
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kiln/log.hpp"
+#include "kiln/record.hpp"
+#include "runtime/program.hpp"
+#include "runtime/source_set.hpp"
+
+namespace kiln {
+
+class Recorder {
+ public:
+  /// Without a file nothing is noted.
+  Recorder(std::filesystem::path file, const SourceSet& sources, LogSink log)
+      : file_(std::move(file)), sources_(sources), log_(std::move(log)) {}
+
+  /// `index`: that of the kernel in its registry. Cheap from the second time on.
+  void note(std::uint32_t index, const KernelSpec& spec, std::string_view architecture,
+            const Program& program);
+  /// Adds what was noted since to the file. A file that cannot be written is warned about once.
+  void flush();
+  Recording recording();
+
+ private:
+  void take_news();  // with the mutex held, as the next two
+  void warn_once(const std::string& message);
+  Status add_to_file(const Recording& news) const;
+
+  const std::filesystem::path file_;
+  const SourceSet& sources_;
+  const LogSink log_;
+  std::mutex mutex_;
+  std::set<std::pair<std::uint32_t, std::string>> noted_;
+  std::size_t written_ = 0;  // of these
+  Recording news_;           // not in `recording_` yet
+  Recording recording_;
+  bool warned_ = false;
+};
+
+}  // namespace kiln

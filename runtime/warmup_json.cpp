@@ -1,0 +1,114 @@
+// The report of a warmup for programs: as JSON, and as a trace.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kiln/warmup.hpp"
+
+namespace kiln {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double milliseconds(std::chrono::nanoseconds time) {
+  return static_cast<double>(time.count()) / 1e6;
+}
+double microseconds(std::chrono::nanoseconds time) {
+  return static_cast<double>(time.count()) / 1e3;
+}
+
+// Names and logs need not be UTF-8.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json json_of(const KernelReport& kernel) {
+  Json json = {{"kernel", kernel.kernel},
+               {"key", kernel.key == cache::Digest{} ? std::string() : kernel.key.hex()},
+               {"arch", kernel.architecture},
+               {"group", kernel.group},
+               {"origin", to_string(kernel.origin)},
+               {"ms", milliseconds(kernel.time)},
+               {"began_ms", milliseconds(kernel.began)},
+               {"queue_ms", milliseconds(kernel.queue)},
+               {"verify_ms", milliseconds(kernel.verify)},
+               {"compile_ms", milliseconds(kernel.compile)},
+               {"load_ms", milliseconds(kernel.load)},
+               {"lane", kernel.lane},
+               {"retried", kernel.retried},
+               {"header_shared", kernel.header_shared},
+               {"bytes", kernel.cubin_bytes},
+               {"peak_bytes", kernel.peak_bytes},
+               {"registers", kernel.usage.registers},
+               {"spill_store_bytes", kernel.usage.spill_store_bytes},
+               {"spill_load_bytes", kernel.usage.spill_load_bytes},
+               {"stored", kernel.status.ok() && kernel.stored},
+               {"log", kernel.log}};
+  if (!kernel.status) {
+    const auto& error = kernel.status.error();
+    json["error"] = {{"code", to_string(error.code())}, {"message", error.message()}};
+    if (!error.detail().empty()) json["error"]["detail"] = error.detail();
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const WarmupReport& report) {
+  auto kernels = Json::array();
+  double verify = 0, compile = 0, load = 0;
+  for (const auto& kernel : report.kernels) {
+    kernels.push_back(json_of(kernel));
+    verify += milliseconds(kernel.verify);
+    compile += milliseconds(kernel.compile);
+    load += milliseconds(kernel.load);
+  }
+  return text_of({{"requested", report.requested},
+                  {"compiled", report.compiled},
+                  {"hits", report.hits},
+                  {"waited", report.waited},
+                  {"failed", report.failed},
+                  {"not_stored", report.not_stored},
+                  {"bytes", report.cubin_bytes},
+                  {"jobs", report.jobs},
+                  {"jobs_reason", report.jobs_reason},
+                  {"stopped", report.stopped},
+                  {"nvrtc_loaded", report.nvrtc_loaded},
+                  {"toolchain", report.toolchain},
+                  {"seconds", milliseconds(report.time) / 1e3},
+                  {"verify_ms", verify},
+                  {"compile_ms", compile},
+                  {"load_ms", load},
+                  {"kernels", std::move(kernels)}});
+}
+
+// The form of Chrome's trace events: a name, a beginning and a duration in microseconds, and a row.
+std::string to_trace(const WarmupReport& report) {
+  auto events = Json::array();
+  for (const auto& kernel : report.kernels) {
+    const auto event = [&](const std::string& name, const char* category,
+                           std::chrono::nanoseconds began, std::chrono::nanoseconds took,
+                           unsigned row) {
+      events.push_back({{"name", name},
+                        {"cat", category},
+                        {"ph", "X"},
+                        {"ts", microseconds(began)},
+                        {"dur", microseconds(took)},
+                        {"pid", 1},
+                        {"tid", row},
+                        {"args",
+                         {{"key", kernel.key.hex()},
+                          {"origin", to_string(kernel.origin)},
+                          {"bytes", kernel.cubin_bytes},
+                          {"registers", kernel.usage.registers}}}});
+    };
+    const auto name = kernel.kernel + " " + kernel.architecture;
+    const auto worked = kernel.compile.count() != 0 ? kernel.compile : kernel.verify;
+    event(name, std::string(to_string(kernel.origin)).c_str(), kernel.began, worked, kernel.lane);
+    // Loads are the calling thread's, after the rest.
+    if (kernel.load.count() != 0)
+      event("load " + name, "load", kernel.began + worked, kernel.load, 0);
+  }
+  return text_of({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}});
+}
+
+}  // namespace kiln

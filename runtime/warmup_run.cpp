@@ -1,0 +1,441 @@
+#include "runtime/warmup_run.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between asking whether there is something to do.
+constexpr milliseconds kPoll{10};
+constexpr unsigned kBusyInARow = 4;
+// To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
+constexpr std::size_t kSharersOfAHeader = 3;
+// How often the sleep between looking at busy keys is doubled while none of them ends.
+constexpr unsigned kMostIdlePolls = 2;
+// Between looks at the clock and at who wants the warmup to end.
+constexpr milliseconds kTick{20};
+// How long a stop waits for compiles in hand, of the two seconds that it may take.
+constexpr milliseconds kPatience{1200};
+// How long beyond its limit a compile on a thread may go on until it is given up.
+constexpr milliseconds kGrace{500};
+
+}  // namespace
+
+void WarmupRun::add(KernelId id, const KernelSpec& spec, std::string architecture,
+                    std::string group, std::size_t rank) {
+  auto& task = tasks_.emplace_back();
+  task.id = id;
+  task.spec = &spec;
+  task.rank = rank;
+  task.report.kernel = spec.name;
+  task.report.architecture = std::move(architecture);
+  task.report.group = std::move(group);
+  to_look_.push_back(&task);
+}
+
+bool WarmupRun::start_thread() {
+  const bool started =
+      state_.threads.start([run = shared_from_this(), lane = ++lanes_] { run->work(lane); });
+  if (started) ++threads_;
+  return started;
+}
+
+void WarmupRun::work(unsigned lane) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto step = next(lock);
+    if (step.task == nullptr) break;
+    ++active_;
+    lock.unlock();
+    auto outcome = take(*step.task, step.reach);
+    lock.lock();
+    --active_;
+    const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
+    changed_.notify_all();
+    finished_.notify_all();
+    if (!stays) return;
+  }
+  --threads_;
+  finished_.notify_all();
+}
+
+// Waits until there is something to do; nothing once all is done or stopped.
+WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
+    if (!to_look_.empty()) {
+      auto* const task = to_look_.front();
+      to_look_.pop_front();
+      ++looking_;
+      task->touched = Clock::now();
+      return {task, Reach::look};
+    }
+    if (looking_ == 0) {
+      if (!std::exchange(planned_, true)) plan();
+      // With several keys taken in a row most are: there is more to wait for than to do, and to try
+      // them all would keep the processor from those that compile.
+      const bool all_busy = !busy_.empty() && (waiting_.empty() || busy_in_a_row_ >= kBusyInARow);
+      auto* task = all_busy ? nullptr : fitting();
+      if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
+        task = to_retry_.front();
+        to_retry_.pop_front();
+        alone_ = true;
+      }
+      if (task != nullptr) {
+        // The first time; later it waits for somebody else, or for another try.
+        if (!task->began) {
+          task->queue = Clock::now() - task->looked;
+          compiling_changed_ = true;
+        }
+        task->began = Clock::now();
+        task->compiling = true;
+        if (const auto limit = state_.options.compile_limit; limit.count() > 0)
+          task->overdue = *task->began + limit;
+        ++compiling_;
+        task->reserved_bytes = bytes_of(*task);
+        compiling_bytes_ += task->reserved_bytes;
+        if (compiling_changed_) finished_.notify_all();
+        return {task, Reach::make};
+      }
+      if (all_busy) {
+        const auto sleep = poll_interval() * (1 << idle_polls_);
+        idle_polls_ = std::min(idle_polls_ + 1, kMostIdlePolls);
+        lock.unlock();
+        state_.service.wait_for_change(sleep);
+        lock.lock();
+        // Two; settle() goes on for as long as they are there.
+        busy_in_a_row_ = 0;
+        look_again();
+        look_again();
+        continue;
+      }
+    }
+    changed_.wait_for(lock, kPoll);
+  }
+}
+
+std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
+  if (!task.request) {
+    auto request = state_.request(*task.spec, task.report.architecture);
+    if (!request) return Outcome{.status = request.error()};
+    task.request = *std::move(request);
+    // Asked by the thread that compiles, which alone changes `overdue`.
+    task.request->stop = [this, &task] {
+      return stopped_ || state_.threads.stopping() ||
+             (task.overdue && Clock::now() > *task.overdue);
+    };
+  }
+  auto outcome = state_.service.advance(*task.request, reach);
+  if (!outcome) return outcome;
+  state_.note(task.id, *task.spec, *task.request, task.report.architecture, *outcome);
+  if (outcome->origin == Origin::compiled)
+    state_.hints.note(
+        *task.spec, task.report.architecture,
+        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
+  return outcome;
+}
+
+bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane) {
+  const auto now = Clock::now();
+  if (reach == Reach::look) {
+    --looking_;
+    task.looked = now;
+    if (!outcome) {
+      wait_in_line(task);
+      return true;
+    }
+    task.began = task.touched;
+  } else if (!task.given_up) {
+    --compiling_;
+    compiling_bytes_ -= task.reserved_bytes;
+    alone_ = false;
+    task.compiling = false;
+  }
+  if (task.given_up) return false;
+  if (!outcome) {
+    task.was_busy = true;
+    ++busy_in_a_row_;
+    busy_.push_back(&task);
+    share_work();
+    return true;
+  }
+  busy_in_a_row_ = idle_polls_ = 0;
+  if (task.was_busy) look_again();
+
+  auto& report = task.report;
+  report.key = outcome->key;
+  report.compile += outcome->compile_time;
+  report.peak_bytes = outcome->peak_bytes;
+  report.header_shared = outcome->header_shared;
+  report.lane = lane;
+  if (outcome->compile_time.count() > 0) {
+    if (const auto resident = resident_bytes(); resident > resident_before_ && !state_.workers)
+      usual_bytes_ = std::max(usual_bytes_, (resident - resident_before_) / (compiling_ + 1));
+    if (outcome->peak_bytes != 0) usual_bytes_ = std::max(usual_bytes_, outcome->peak_bytes);
+  }
+  const bool failed_in_passing =
+      outcome->passing && outcome->status.code() == ErrorCode::compile_failed;
+  if (failed_in_passing && !report.retried && !stopped_) {
+    report.retried = true;
+    task.request->share_header = false;
+    report.status = outcome->status;
+    to_retry_.push_back(&task);
+    return true;
+  }
+  report.origin = outcome->origin;
+  report.status = outcome->status;
+  report.stored = outcome->stored;
+  report.storing = outcome->storing;
+  report.verify = outcome->verify_time;
+  if (outcome->status.code() == ErrorCode::not_ready && task.overdue && now > *task.overdue)
+    report.status = too_slow(task);
+  if (outcome->artifact) {
+    report.cubin_bytes = outcome->artifact->cubin_bytes;
+    report.usage = outcome->artifact->facts.usage;
+    report.log = outcome->artifact->facts.log;
+  }
+  finish(task);
+  return true;
+}
+
+// With all that there is looked up: what is left is compiled, and only now does it matter how many
+// fit into memory and what they took before.
+void WarmupRun::plan() {
+  if (waiting_.empty()) return;
+  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
+  jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
+  resident_before_ = resident_bytes();
+  plan_headers();
+  milliseconds sum{};
+  std::size_t known = 0;
+  for (const auto& [place, task] : waiting_)
+    if (const auto cost = state_.hints.find(*task->spec, task->report.architecture)) {
+      task->expected = *cost;
+      task->expected_known = true;
+      sum += cost->time;
+      ++known;
+    }
+  // What nothing is known of counts as the mean of the others.
+  const auto mean = known != 0 ? sum / static_cast<milliseconds::rep>(known) : milliseconds{0};
+  const auto unordered = std::exchange(waiting_, {});
+  for (const auto& [place, task] : unordered) {
+    if (!task->expected_known) task->expected.time = mean;
+    wait_in_line(*task);
+  }
+}
+
+// A header pays where several programs in one process use it.
+void WarmupRun::plan_headers() {
+  std::map<cache::Digest, std::vector<Task*>> by_header;
+  for (const auto& [place, task] : waiting_)
+    if (const auto header = state_.service.shared_header_of(*task->request))
+      by_header[*header].push_back(task);
+  const std::size_t processes = state_.workers != nullptr ? jobs_.jobs : 1;
+  for (const auto& [header, tasks] : by_header)
+    for (auto* const task : tasks)
+      task->request->share_header = tasks.size() >= kSharersOfAHeader * processes;
+}
+
+void WarmupRun::wait_in_line(Task& task) {
+  const auto expected = task.expected.time.count();
+  if (work_is_shared_)
+    waiting_.insert(
+        {{task.rank, -std::bit_width(static_cast<std::uint64_t>(expected)), random_()}, &task});
+  else
+    waiting_.insert({{task.rank, -expected, task.id.index}, &task});
+}
+
+void WarmupRun::look_again() {
+  if (busy_.empty()) return;
+  wait_in_line(*busy_.front());
+  busy_.pop_front();
+}
+
+// Others compile the same kernels. Each process then takes those that take about as long in an
+// order of its own; in the same order, each would find every key taken that the others are at.
+void WarmupRun::share_work() {
+  if (std::exchange(work_is_shared_, true)) return;
+  for (const auto& [place, task] : std::exchange(waiting_, {})) wait_in_line(*task);
+}
+
+std::uint64_t WarmupRun::bytes_of(const Task& task) const {
+  return task.expected.peak_bytes != 0 ? task.expected.peak_bytes : usual_bytes_;
+}
+
+// The first in line for which there is a job and memory; the first of all where nothing runs.
+WarmupRun::Task* WarmupRun::fitting() {
+  if (alone_ || compiling_ >= jobs_.jobs) return nullptr;
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+    auto* const task = at->second;
+    if (compiling_ != 0 && limits_.memory_bytes &&
+        compiling_bytes_ + bytes_of(*task) > *limits_.memory_bytes)
+      continue;
+    waiting_.erase(at);
+    return task;
+  }
+  return nullptr;
+}
+
+void WarmupRun::finish(Task& task) {
+  auto& report = task.report;
+  const auto now = Clock::now();
+  const auto began = task.began.value_or(now);
+  report.began = began - start_;
+  report.queue = task.queue;
+  report.time = now - task.touched - task.queue;
+  task.ended = true;
+  ended_.push_back(&task);
+}
+
+Error WarmupRun::too_slow(const Task& task) const {
+  return Error(ErrorCode::not_ready, "kernel " + task.spec->name + " for " +
+                                         task.report.architecture +
+                                         ": its compile took longer than the limit of " +
+                                         std::to_string(state_.options.compile_limit.count()) +
+                                         " ms; raise the compile limit");
+}
+
+// A compile on a thread that does not end when it is told to: the thread is left to the Runtime,
+// and another takes its place.
+void WarmupRun::give_up_overdue() {
+  if (state_.options.compile_limit.count() <= 0) return;
+  for (auto& task : tasks_) {
+    if (!task.compiling || !task.overdue || Clock::now() < *task.overdue + kGrace) continue;
+    task.given_up = true;
+    task.compiling = false;
+    --compiling_;
+    --threads_;
+    compiling_bytes_ -= task.reserved_bytes;
+    alone_ = false;
+    task.report.status = too_slow(task);
+    task.report.origin = Origin::failed;
+    finish(task);
+    start_thread();
+  }
+}
+
+Progress WarmupRun::progress_now() const {
+  Progress progress{.done = done_, .requested = tasks_.size()};
+  milliseconds left{};
+  bool known = true;
+  for (const auto& task : tasks_) {
+    if (task.compiling)
+      progress.compiling.push_back(task.report.kernel + " " + task.report.architecture);
+    if (task.ended) continue;
+    known = known && planned_ && task.expected.time.count() > 0;
+    left += task.expected.time;
+    if (task.compiling)
+      left -= std::min(task.expected.time,
+                       std::chrono::duration_cast<milliseconds>(Clock::now() - *task.began));
+  }
+  if (known && jobs_.jobs != 0) progress.left = left / jobs_.jobs;
+  return progress;
+}
+
+void WarmupRun::stop(std::string why) {
+  why_stopped_ = std::move(why);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupReport& report) {
+  std::unique_lock lock(mutex_);
+  const auto tell = [&](const KernelReport* latest) {
+    if (!options.progress) return;
+    auto progress = progress_now();
+    progress.latest = latest;
+    lock.unlock();
+    options.progress(progress);
+    lock.lock();
+  };
+  tell(nullptr);
+
+  // What is wanted first is looked up first as well, so that a full cache gives it first.
+  std::stable_sort(to_look_.begin(), to_look_.end(),
+                   [](const Task* a, const Task* b) { return a->rank < b->rank; });
+  jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
+  const auto wanted = std::min<std::size_t>(tasks_.size(), jobs_.jobs);
+  while (threads_ < wanted && start_thread()) continue;
+  if (threads_ == 0 && wanted != 0) {
+    // No thread can be made: this one does the work, and then the rest of its own.
+    ++threads_;
+    lock.unlock();
+    work(++lanes_);
+    lock.lock();
+  }
+
+  std::optional<Clock::time_point> deadline;
+  if (options.time_limit.count() > 0) deadline = start_ + options.time_limit;
+  while (done_ < tasks_.size() && !stopped_) {
+    if (!ended_.empty()) {
+      auto& task = *ended_.front();
+      ended_.pop_front();
+      if (load && task.report.status) {
+        lock.unlock();
+        const auto started = Clock::now();
+        const auto status = load(task.id, task.report.architecture);
+        const auto took = Clock::now() - started;
+        lock.lock();
+        task.report.load = took;
+        if (!status) {
+          task.report.status = status;
+          task.report.origin = Origin::failed;
+        }
+      }
+      task.done = true;
+      ++done_;
+      changed_.notify_all();
+      tell(&task.report);
+    } else if (std::exchange(compiling_changed_, false)) {
+      tell(nullptr);
+    } else {
+      finished_.wait_for(lock, kTick);
+    }
+    if (options.cancel.stop_requested()) stop("cancelled");
+    if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())
+      stop("the time limit of " + std::to_string(options.time_limit.count()) + " ms");
+    give_up_overdue();
+  }
+  // Every thread leaves by itself once all is done; when stopped, after its compile at most.
+  finished_.wait_for(lock, kPatience, [&] { return threads_ == 0; });
+  // Finished in the meantime, and so stored; there is no time to load it.
+  for (auto* const task : std::exchange(ended_, {})) {
+    task->done = !load || !task->report.status;
+    done_ += task->done;
+  }
+
+  report.stopped = why_stopped_;
+  report.jobs = jobs_.jobs;
+  report.jobs_reason = jobs_.reason;
+  for (auto& task : tasks_) {
+    report.kernels.push_back(task.report);
+    if (task.done) continue;
+    auto& kernel = report.kernels.back();
+    kernel.origin = Origin::failed;
+    kernel.status = Error(ErrorCode::not_ready,
+                          "kernel " + kernel.kernel + " for " + kernel.architecture +
+                              ": the warmup was stopped before it was "
+                              "ready (" +
+                              why_stopped_ + "); warm up again, what is finished is kept");
+    if (kernel.time.count() == 0) kernel.began = Clock::now() - start_;
+  }
+}
+
+bool WarmupRun::ready(std::string_view group) const {
+  const std::lock_guard lock(mutex_);
+  bool any = group.empty();
+  for (const auto& task : tasks_) {
+    if (!group.empty() && task.report.group != group) continue;
+    any = true;
+    if (!task.done || !task.report.status) return false;
+  }
+  return any;
+}
+
+}  // namespace kiln

@@ -1,0 +1,197 @@
+// Warmups: cold ones beside bare NVRTC doing the same compiles in as many threads, and herds of 8
+// and 64 processes that want the same 50 kernels of 20 ms each. Needs NVRTC for the first part and
+// no GPU.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/rounds.hpp"
+#include "kiln/compile_worker.hpp"
+#include "kiln/runtime.hpp"
+#include "runtime/compiler.hpp"
+#include "runtime/program.hpp"
+#include "support/temporary_directory.hpp"
+
+namespace {
+
+using namespace kiln;
+using bench::fail;
+using bench::must;
+
+constexpr const char* kArchitecture = "sm_90a";
+constexpr int kKernels = 16;
+
+constexpr std::string_view kSource = R"(
+#include "jit/key.cuh"
+extern "C" __global__ void entry(float* x) {
+  float a = x[threadIdx.x], b = x[threadIdx.x + 1];
+#pragma unroll
+  for (int i = 0; i < 300 + key::steps; ++i) { a = a * b + x[i]; b = b * a - x[i + 7]; }
+  x[threadIdx.x] = a + b;
+}
+)";
+
+KernelSpec spec(int steps) {
+  return {.name = "steps", .source = "steps.cu", .key = {{"steps", "i32", std::to_string(steps)}}};
+}
+
+// The compiler alone, with the programs made ahead.
+double bare_seconds(unsigned threads) {
+  const auto search = find_nvrtc({}, process_environment());
+  if (!search.found) fail(no_nvrtc_error(search).message());
+  SourceSet sources{std::filesystem::path()};
+  must(sources.add("steps.cu", kSource));
+  FileMemo memo;
+  std::vector<Program> programs;
+  for (int i = 0; i < kKernels; ++i)
+    programs.push_back(must(make_program(spec(i), sources, {}, memo)));
+  const auto toolchain = search.found->toolchain();
+  const double time = bench::time_of([&] {
+    const auto library = must(NvrtcLibrary::open(*search.found));
+    const auto& api = library.api();
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> workers;
+    for (unsigned i = 0; i < threads; ++i)
+      workers.emplace_back([&] {
+        for (auto at = next++; at < programs.size(); at = next++) {
+          const auto& files = programs[at].closure.memory;
+          std::vector<const char*> texts, names, raw;
+          for (std::size_t file = 1; file < files.size(); ++file) {
+            texts.push_back(files[file].text->c_str());
+            names.push_back(files[file].name.c_str());
+          }
+          const auto arguments = nvrtc_arguments(programs[at], kArchitecture, toolchain);
+          for (const auto& argument : arguments) raw.push_back(argument.c_str());
+          nvrtcProgram handle = nullptr;
+          std::size_t size = 0;
+          if (api.create_program(&handle, files.front().text->c_str(), "bare.cu",
+                                 static_cast<int>(names.size()), texts.data(),
+                                 names.data()) != NVRTC_SUCCESS ||
+              api.compile_program(handle, static_cast<int>(raw.size()), raw.data()) !=
+                  NVRTC_SUCCESS ||
+              api.get_cubin_size(handle, &size) != NVRTC_SUCCESS)
+            fail("bare NVRTC failed");
+          std::string cubin(size, '\0');
+          if (api.get_cubin(handle, cubin.data()) != NVRTC_SUCCESS) fail("no cubin");
+          api.destroy_program(&handle);
+        }
+      });
+    for (auto& worker : workers) worker.join();
+  });
+  return time / 1e6;
+}
+
+double warmup_seconds(unsigned threads, std::vector<std::string> worker_command) {
+  const test::TemporaryDirectory directory;
+  const double time = bench::time_of([&] {
+    auto runtime = must(
+        Runtime::open({.cache_directory = directory / "cache", .worker_command = worker_command}));
+    must(runtime.add_source("steps.cu", kSource));
+    for (int i = 0; i < kKernels; ++i) static_cast<void>(must(runtime.add(spec(i))));
+    const auto report = must(runtime.warmup({.architectures = {kArchitecture}, .jobs = threads}));
+    if (report.compiled != kKernels) fail("not all was compiled");
+  });
+  return time / 1e6;
+}
+
+// In a process of its own, so that NVRTC is loaded anew each time.
+template <class Work>
+double in_process(const Work& work) {
+  void* const shared =
+      ::mmap(nullptr, sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) fail("mmap");
+  auto* const result = static_cast<double*>(shared);
+  if (test::in_child([&] {
+        *result = work();
+        return 0;
+      }) != 0)
+    fail("a child failed");
+  const double value = *result;
+  ::munmap(shared, sizeof(double));
+  return value;
+}
+
+void add_cold(bench::Report& report, unsigned threads) {
+  std::vector<double> bare, one, in_threads, in_workers;
+  for (int round = 0; round < report.rounds(); ++round) {
+    bare.push_back(in_process([&] { return bare_seconds(threads); }));
+    in_threads.push_back(in_process([&] { return warmup_seconds(threads, {}); }));
+    in_workers.push_back(in_process([&] {
+      return warmup_seconds(threads, {"/proc/self/exe", "compile-worker"});
+    }));
+    one.push_back(in_process([&] { return bare_seconds(1); }));
+  }
+  const auto title = std::to_string(kKernels) + " kernels in " + std::to_string(threads) + " ";
+  const bench::Rival rival{"bare NVRTC", bare};
+  report.add(title + "threads, cold", "s", in_threads, rival);
+  report.add(title + "worker processes, cold", "s", in_workers, rival);
+  std::vector<double> linear;
+  for (const double time : one) linear.push_back(time / threads);
+  report.add(title + "threads: bare NVRTC", "s", bare, {"one thread's share", linear});
+}
+
+constexpr int kHerdKernels = 50, kHerdMilliseconds = 20;
+
+// All begin at one instant, with their kernels registered; the last one's end counts, in
+// milliseconds.
+double herd(int processes, const std::filesystem::path& cache) {
+  const auto start = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  std::vector<pid_t> children;
+  for (int i = 0; i < processes; ++i)
+    children.push_back(test::start_child([&] {
+      auto runtime = must(Runtime::open({.cache_directory = cache, .nvrtc = KILN_FAKE_NVRTC}));
+      must(runtime.add_source("herd.cu", "// herd\n"));
+      for (int k = 0; k < kHerdKernels; ++k)
+        static_cast<void>(must(runtime.add(
+            {.name = "herd", .source = "herd.cu", .key = {{"k", "i32", std::to_string(k)}}})));
+      std::this_thread::sleep_until(start);
+      const auto done = must(runtime.warmup({.architectures = {"sm_90"}, .jobs = 1}));
+      return done.failed == 0 ? 0 : 1;
+    }));
+  for (const auto child : children)
+    if (test::wait_for(child) != 0) fail("a process of the herd failed");
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+void add_herd(bench::Report& report, int processes) {
+  ::setenv("KILN_FAKE_NVRTC_MS", std::to_string(kHerdMilliseconds).c_str(), 1);
+  std::vector<double> cold, full, compiles, bounds;
+  for (int round = 0; round < report.rounds(); ++round) {
+    const test::TemporaryDirectory directory;
+    const auto log = directory / "compiles";
+    ::setenv("KILN_FAKE_NVRTC_LOG", log.c_str(), 1);
+    cold.push_back(herd(processes, directory / "cache"));
+    full.push_back(herd(processes, directory / "cache"));
+    const auto lines = test::read_file(log);
+    double count = 0;
+    for (auto at = lines.find("begin"); at != std::string::npos; at = lines.find("begin", at + 1))
+      ++count;
+    compiles.push_back(count);
+  }
+  const int in_turn = (kHerdKernels + processes - 1) / processes * kHerdMilliseconds;
+  // The processes that find everything already keep the processors busy.
+  for (const double time : full) bounds.push_back(time + in_turn);
+  const auto title = "herd of " + std::to_string(processes) + " processes, 50 kernels of 20 ms: ";
+  report.add(title + "compiles", "", compiles, {"kernels", {kHerdKernels}});
+  report.add(title + "time", "ms", cold, {"all compile at once", {static_cast<double>(in_turn)}});
+  report.add(title + "time", "ms", cold, {"that, and the herd on a full cache", bounds});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "compile-worker") return serve_compiles();
+  bench::Report report("warmup", argc, argv, 5);
+  add_cold(report, std::max(2u, std::thread::hardware_concurrency()));
+  for (const int processes : {8, 64}) add_herd(report, processes);
+  return report.finish();
+}

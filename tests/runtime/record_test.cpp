@@ -1,0 +1,158 @@
+// Recordings: what a run used, written down, put together, compared, and compiled elsewhere.
+#include "kiln/record.hpp"
+
+#include <thread>
+
+#include "support/fake_compiler.hpp"
+
+namespace kiln::test {
+namespace {
+
+class RecordTest : public FakeCompilerFixture {
+ protected:
+  Recording recorded() const {
+    const auto recording = read_recording(read_file(file_), file_.string());
+    EXPECT_TRUE(recording) << message_of(recording);
+    return recording ? *recording : Recording{};
+  }
+  RuntimeOptions recording_options() {
+    auto with = fake_options();
+    with.record_file = file_;
+    return with;
+  }
+  std::filesystem::path file_ = directory_ / "recorded.json";
+};
+
+KernelSpec full_spec() {
+  return {.name = "full",
+          .source = "full.cu",
+          .variants = {{"sm_100a", "other.cu"}},
+          .name_expression = "f<int>",
+          .key = {{"tile", "i32", "64"}, {"causal", "bool", "true"}},
+          .options = {"-use_fast_math"},
+          .builtins = Builtins::minimal,
+          .oldest_sm = 90,
+          .unknown_inputs = UnknownInputs::compile_without_storing};
+}
+
+TEST_F(RecordTest, EverySpecComesBackAsItWas) {
+  Recording recording{
+      .sources = {{"full.cu", "a \"text\"\n"}, {"other.cu", ""}},
+      .kernels = {{full_spec(), {"sm_100a", "sm_90a"}},
+                  {{.name = "plain", .source = "full.cu", .entry = "go"}, {"sm_90a"}}}};
+  const auto text = to_json(recording);
+  EXPECT_TRUE(is_recording(text));
+  EXPECT_FALSE(is_recording(R"({"schema": 1, "model": "kiln recording", "kernels": []})"));
+  const auto read = read_recording(text, "file");
+  ASSERT_TRUE(read) << message_of(read);
+  EXPECT_EQ(*read, recording);
+  EXPECT_EQ(to_json(*read), text);
+}
+
+TEST_F(RecordTest, WhatIsNoRecordingIsNamed) {
+  for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
+           {"", "no JSON"},
+           {"[]", "no JSON object"},
+           {R"({"kind": "kiln recording", "schema": 2, "sources": {}, "kernels": []})", "schema"},
+           {R"({"kind": "kiln recording", "schema": 1, "kernels": []})", "sources"},
+           {R"({"kind": "kiln recording", "schema": 1, "sources": {"a": 1}, "kernels": []})",
+            "sources"},
+           {R"({"kind": "kiln recording", "schema": 1, "sources": {}, "kernels": [1]})", "kernels"},
+           {R"({"kind": "kiln recording", "schema": 1, "sources": {}, "kernels": [{"name": "a"}]})",
+            "source"},
+           {R"({"kind": "kiln recording", "schema": 1, "sources": {},
+                "kernels": [{"name": "a", "source": "a", "architectures": [1]}]})",
+            "architectures"}}) {
+    const auto read = read_recording(text, "some.json");
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(read).find("some.json"), std::string::npos);
+    EXPECT_NE(message_of(read).find(word), std::string::npos) << message_of(read);
+  }
+}
+
+TEST_F(RecordTest, MergeAddsAndDifferenceTells) {
+  Recording a{.sources = {{"a.cu", "1"}},
+              .kernels = {{{.name = "a", .source = "a.cu"}, {"sm_90"}}}};
+  Recording b{
+      .sources = {{"b.cu", "2"}},
+      .kernels = {{{.name = "a", .source = "a.cu"}, {"sm_80", "sm_90"}},
+                  {{.name = "b", .source = "b.cu", .key = {{"tile", "i32", "8"}}}, {"sm_90"}}}};
+  auto both = a;
+  ASSERT_TRUE(merge(both, b));
+  EXPECT_EQ(both.kernels.size(), 2u);
+  EXPECT_EQ(both.kernels[0].architectures, (std::vector<std::string>{"sm_80", "sm_90"}));
+  auto other_order = b;
+  ASSERT_TRUE(merge(other_order, a));
+  EXPECT_EQ(to_json(both), to_json(other_order));
+  EXPECT_TRUE(difference(both, other_order).empty());
+  const auto lines = difference(a, both);
+  ASSERT_EQ(lines.size(), 3u) << ::testing::PrintToString(lines);
+  EXPECT_EQ(lines[0].rfind("+ kernel a sm_80 ", 0), 0u) << lines[0];
+  EXPECT_EQ(lines[1].rfind("+ kernel b tile=8 sm_90 ", 0), 0u) << lines[1];
+  EXPECT_EQ(lines[2].rfind("+ source b.cu", 0), 0u) << lines[2];
+  EXPECT_EQ(difference(both, a)[0].front(), '-');
+  b.sources["a.cu"] = "changed";
+  const auto status = merge(b, a);
+  EXPECT_EQ(status.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(message_of(status).find("a.cu"), std::string::npos);
+}
+
+TEST_F(RecordTest, ARunWritesDownWhatItUsedAndNothingElse) {
+  {
+    auto runtime = open(recording_options());
+    ASSERT_TRUE(runtime.add_source("shared.cuh", "// shared\n"));
+    ASSERT_TRUE(runtime.add_source("user.cu", "#include \"shared.cuh\"\n"));
+    const auto used = runtime.add({.name = "used", .source = "user.cu"});
+    ASSERT_TRUE(used) << message_of(used);
+    add(runtime, "unused", "");
+    ASSERT_TRUE(runtime.artifact(*used, kArch));
+    // Written at once: a server may never end in an orderly way.
+    EXPECT_EQ(recorded().kernels.size(), 1u);
+    EXPECT_EQ(recorded(), runtime.recording());
+    EXPECT_EQ(recorded().sources.size(), 2u);
+  }
+  // The next run adds to it.
+  auto runtime = open(recording_options());
+  add(runtime, "second", "");
+  ASSERT_TRUE(runtime.warmup({.architectures = {kArch}}));
+  const auto both = recorded();
+  ASSERT_EQ(both.kernels.size(), 2u);
+
+  // Compiled from the recording alone, the keys are those of the run.
+  auto elsewhere_options = fake_options();
+  elsewhere_options.cache_directory = directory_ / "elsewhere";
+  auto elsewhere = open(elsewhere_options);
+  for (const auto& [name, text] : both.sources) ASSERT_TRUE(elsewhere.add_source(name, text));
+  for (const auto& kernel : both.kernels) ASSERT_TRUE(elsewhere.add(kernel.spec));
+  const auto report = elsewhere.warmup({.architectures = {kArch}});
+  ASSERT_TRUE(report);
+  for (const auto& kernel : report->kernels)
+    EXPECT_TRUE(std::filesystem::exists(entry_path(kernel.key))) << kernel.kernel;
+}
+
+TEST_F(RecordTest, RanksThatShareAFileAllAddToIt) {
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 6; ++rank)
+    ranks.push_back(start_child([&] {
+      auto runtime = open(recording_options());
+      for (int i = 0; i < 5; ++i) {
+        const auto id = add(runtime, "r" + std::to_string(rank) + "_" + std::to_string(i), "");
+        if (!runtime.artifact(id, kArch)) return 1;
+      }
+      return 0;
+    }));
+  for (const auto rank : ranks) EXPECT_EQ(wait_for(rank), 0);
+  EXPECT_EQ(recorded().kernels.size(), 30u);
+}
+
+TEST_F(RecordTest, AFileThatCannotBeWrittenIsWarnedAboutOnceAndCostsNothing) {
+  auto options = recording_options();
+  options.record_file = directory_ / "no" / "such" / "directory.json";
+  auto runtime = open(options);
+  for (const auto* name : {"a", "b"}) EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
+  EXPECT_EQ(warnings_with("KILN_RECORD"), 1u);
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,136 @@
+// After the seal: what was warmed up is served, and what was not is let through, refused, or built
+// meanwhile, with an error that says what to warm up.
+#include <thread>
+
+#include "support/fake_compiler.hpp"
+
+namespace kiln::test {
+namespace {
+
+class SealTest : public FakeCompilerFixture {
+ protected:
+  /// A Runtime whose kernels differ in one field of their key, the first two of them warmed up.
+  Runtime sealed(SealPolicy policy, RuntimeOptions options) {
+    auto runtime = open(std::move(options));
+    EXPECT_TRUE(runtime.add_source("tile.cu", "// tile\n"));
+    for (int i = 0; i < 2; ++i) ids_.push_back(*runtime.add(spec(64 << i)));
+    EXPECT_TRUE(runtime.warmup({.architectures = {kArch}}));
+    runtime.seal(std::move(policy));
+    ids_.push_back(*runtime.add(spec(96)));
+    return runtime;
+  }
+  Runtime sealed(SealPolicy policy) { return sealed(std::move(policy), fake_options()); }
+  static KernelSpec spec(int tile) {
+    return {.name = "tile",
+            .source = "tile.cu",
+            .key = {{"tile", "i32", std::to_string(tile)}, {"stages", "i32", "4"}}};
+  }
+
+  std::vector<KernelId> ids_;
+};
+
+TEST_F(SealTest, WhatWasWarmedUpIsServedUnderEveryPolicy) {
+  for (const auto policy : {OnMiss::allow, OnMiss::refuse, OnMiss::build_later}) {
+    ids_.clear();
+    auto runtime = sealed({.on_miss = policy});
+    for (int i = 0; i < 2; ++i)
+      EXPECT_TRUE(runtime.artifact(ids_[static_cast<std::size_t>(i)], kArch));
+    EXPECT_EQ(runtime.counters().late_requests, 0u);
+  }
+}
+
+TEST_F(SealTest, ARefusalNamesTheKeyTheNearestOneAndWhatDiffers) {
+  auto runtime = sealed({});
+  const auto key = runtime.look_up(ids_[2], kArch)->key.hex();
+  const auto warm = runtime.look_up(ids_[0], kArch)->key.hex();
+  const auto late = runtime.artifact(ids_[2], kArch);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::sealed);
+  const auto message = message_of(late);
+  EXPECT_NE(message.find("kernel tile for sm_90 [key " + key + ", tile 96, stages 4]"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("tile for sm_90 [key " + warm), std::string::npos) << message;
+  EXPECT_NE(message.find("what differs is tile 96, there 64."), std::string::npos) << message;
+  EXPECT_EQ(begun("tile"), 2u);
+  EXPECT_EQ(runtime.counters().late_requests, 1u);
+  // An architecture that was not warmed up is a miss of its own.
+  EXPECT_NE(
+      message_of(runtime.artifact(ids_[0], "sm_90a")).find("architecture sm_90a, there sm_90"),
+      std::string::npos);
+}
+
+TEST_F(SealTest, AnAllowedMissWarnsAndIsCompiled) {
+  auto runtime = sealed({.on_miss = OnMiss::allow});
+  EXPECT_TRUE(runtime.artifact(ids_[2], kArch));
+  EXPECT_TRUE(runtime.artifact(ids_[2], kArch));
+  EXPECT_EQ(warnings_with("tile 96"), 1u);
+  EXPECT_EQ(runtime.counters().late_compiles, 1u);
+}
+
+TEST_F(SealTest, ACallbackGetsTheMissAndDecides) {
+  std::vector<std::string> asked;
+  auto runtime = sealed({.ask = [&](const Error& miss) {
+    asked.push_back(miss.message());
+    return asked.size() == 1 ? OnMiss::refuse : OnMiss::allow;
+  }});
+  EXPECT_EQ(runtime.artifact(ids_[2], kArch).error().code(), ErrorCode::sealed);
+  EXPECT_TRUE(runtime.artifact(ids_[2], kArch));
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_NE(asked[0].find("tile 96"), std::string::npos);
+}
+
+TEST_F(SealTest, AMissIsBuiltMeanwhileAndServedFromThenOn) {
+  auto runtime = sealed({.on_miss = OnMiss::build_later});
+  EXPECT_TRUE(runtime.add_source("late.cu", "// late\n// fake: slow 100\n"));
+  const auto id = *runtime.add({.name = "late", .source = "late.cu"});
+  auto artifact = runtime.artifact(id, kArch);
+  ASSERT_FALSE(artifact);
+  EXPECT_EQ(artifact.error().code(), ErrorCode::not_ready);
+  EXPECT_EQ(ended("late"), 0u) << "it did not wait";
+  while (!(artifact = runtime.artifact(id, kArch))) {
+    ASSERT_EQ(artifact.error().code(), ErrorCode::not_ready) << message_of(artifact);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(begun("late"), 1u);
+  EXPECT_EQ(runtime.counters().late_compiles, 1u);
+}
+
+TEST_F(SealTest, AFailedLateBuildKeepsItsError) {
+  auto runtime = sealed({.on_miss = OnMiss::build_later});
+  const auto id = add(runtime, "bad", "fail");
+  Result<Artifact> artifact = runtime.artifact(id, kArch);
+  while (!artifact && artifact.error().code() == ErrorCode::not_ready) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    artifact = runtime.artifact(id, kArch);
+  }
+  ASSERT_FALSE(artifact);
+  EXPECT_EQ(artifact.error().code(), ErrorCode::compile_failed);
+  EXPECT_EQ(begun("bad"), 1u);
+}
+
+TEST_F(SealTest, AWarmupGoesOnAfterTheSeal) {
+  auto runtime = sealed({});
+  ASSERT_TRUE(runtime.warmup({.architectures = {kArch}}));
+  EXPECT_TRUE(runtime.artifact(ids_[2], kArch));
+}
+
+// A late compile keeps to the limit, on a thread that hears nothing as well as in a process.
+TEST_F(SealTest, ALateCompileKeepsToItsLimit) {
+  for (const bool workers : {true, false}) {
+    ids_.clear();
+    auto options = workers ? worker_options() : fake_options();
+    options.compile_limit = std::chrono::milliseconds(150);
+    auto runtime = sealed({.on_miss = OnMiss::allow}, options);
+    const std::string name = workers ? "in_worker" : "on_thread";
+    const auto id = add(runtime, name, "deaf 1200");
+    const auto late = runtime.artifact(id, kArch);
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code(), ErrorCode::not_ready);
+    EXPECT_NE(message_of(late).find("limit of 150 ms"), std::string::npos) << message_of(late);
+    EXPECT_EQ(ended(name), 0u) << "it waited for the compile";
+  }
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,294 @@
+// How a warmup goes about its kernels: order, groups, limits, and compiles that end badly. The fake
+// NVRTC does what each kernel tells it to.
+#include <atomic>
+#include <thread>
+
+#include "support/fake_compiler.hpp"
+
+namespace kiln::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+class WarmupTest : public FakeCompilerFixture {
+ protected:
+  /// The kernels in the order that their compiles began in.
+  static std::vector<std::string> order_of(const WarmupReport& report) {
+    auto kernels = report.kernels;
+    std::sort(kernels.begin(), kernels.end(),
+              [](const auto& a, const auto& b) { return a.began < b.began; });
+    std::vector<std::string> names;
+    for (const auto& kernel : kernels) names.push_back(kernel.kernel);
+    return names;
+  }
+  Result<WarmupReport> warmup(Runtime& runtime, WarmupOptions options = {}) {
+    options.architectures = {kArch};
+    return runtime.warmup(options);
+  }
+  std::filesystem::path hints() const { return cache_ / "v1" / "r" / "hint"; }
+};
+
+TEST_F(WarmupTest, WhatTookLongestIsBuiltFirst) {
+  const auto run = [&](const std::string& for_long, const std::string& for_middle) {
+    std::filesystem::remove_all(cache_ / "v1" / "e");
+    auto runtime = open(fake_options());
+    add(runtime, "short", "");
+    add(runtime, "long", for_long);
+    add(runtime, "middle", for_middle);
+    const auto report = warmup(runtime, {.jobs = 1});
+    EXPECT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->compiled, 3u);
+    return order_of(*report);
+  };
+  const std::vector<std::string> registered = {"short", "long", "middle"};
+  EXPECT_EQ(run("slow 300", "slow 30"), registered) << "nothing is known";
+  // What it took before counts, whatever its source is now.
+  EXPECT_EQ(run("", ""), (std::vector<std::string>{"long", "middle", "short"}));
+  // Less than before is no news, so that hints do not pile up.
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(hints()), {});
+  };
+  EXPECT_LE(files(), 6);
+  // Damage costs the order and nothing else.
+  for (const auto& file : std::filesystem::directory_iterator(hints()))
+    write_file(file.path(), "damaged");
+  EXPECT_EQ(run("", ""), registered);
+  std::filesystem::remove_all(hints());
+  write_file(hints(), "in the way");
+  EXPECT_EQ(run("", ""), registered);
+}
+
+TEST_F(WarmupTest, GroupsComeInTheirOrderAndBecomeReadyOneByOne) {
+  // Once to compile, once to find.
+  for (const bool full : {false, true}) {
+    auto runtime = open(fake_options());
+    add(runtime, "rest", "");
+    const auto second = add(runtime, "second", "");
+    const auto first = add(runtime, "first", "");
+    const auto also_first = add(runtime, "also_first", "");
+    EXPECT_FALSE(runtime.ready_for());
+    std::vector<std::string> steps;
+    const auto report =
+        warmup(runtime, {.jobs = 1,
+                         .groups = {{"prefill", {first, also_first}}, {"decode", {second}}},
+                         .progress = [&](const Progress& progress) {
+                           if (progress.latest == nullptr) return;
+                           std::string step = progress.latest->kernel;
+                           for (const auto* group : {"prefill", "decode", "", "unknown"})
+                             if (runtime.ready_for(group)) step += std::string(" +") + group;
+                           steps.push_back(step);
+                         }});
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->hits, full ? 4u : 0u);
+    EXPECT_EQ(steps,
+              (std::vector<std::string>{"first", "also_first +prefill", "second +prefill +decode",
+                                        "rest +prefill +decode +"}));
+    EXPECT_EQ(report->kernels[1].group, "decode");
+    EXPECT_FALSE(runtime.ready_for("unknown"));
+  }
+}
+
+TEST_F(WarmupTest, AGroupWithAFailureIsNotReady) {
+  auto runtime = open(fake_options());
+  const auto bad = add(runtime, "bad", "fail");
+  const auto good = add(runtime, "good", "");
+  ASSERT_TRUE(warmup(runtime, {.groups = {{"bad", {bad}}, {"good", {good}}}}));
+  EXPECT_FALSE(runtime.ready_for("bad"));
+  EXPECT_TRUE(runtime.ready_for("good"));
+  EXPECT_FALSE(runtime.ready_for());
+}
+
+TEST_F(WarmupTest, WrongJobsAndGroupsAreRefused) {
+  auto runtime = open(fake_options());
+  const auto id = add(runtime, "a", "");
+  for (const auto& [options, word] : std::vector<std::pair<WarmupOptions, std::string>>{
+           {{.jobs = 1025}, "1025"},
+           {{.groups = {{"g", {KernelId{7}}}}}, "kernel id 7"},
+           {{.groups = {{"", {id}}}}, "no name"}}) {
+    const auto report = warmup(runtime, options);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(report).find(word), std::string::npos) << message_of(report);
+  }
+}
+
+TEST_F(WarmupTest, TheReportTellsWhereTheTimeWent) {
+  auto runtime = open(worker_options());
+  add(runtime, "first", "slow 30");
+  add(runtime, "second", "eat 24");
+  const auto cold = warmup(runtime, {.jobs = 1});
+  ASSERT_TRUE(cold) << message_of(cold);
+  const auto& first = report_of(*cold, "first");
+  const auto& second = report_of(*cold, "second");
+  EXPECT_GE(first.compile, milliseconds(30));
+  EXPECT_GE(second.queue, first.compile);
+  EXPECT_GE(second.began, first.compile);
+  EXPECT_GE(second.peak_bytes, std::size_t{24} << 20);
+  EXPECT_LT(first.peak_bytes, second.peak_bytes);
+  EXPECT_EQ(cold->cubin_bytes, first.cubin_bytes + second.cubin_bytes);
+  EXPECT_EQ(cold->jobs, 1u);
+  EXPECT_EQ(cold->jobs_reason.rfind("1 job: as asked; ", 0), 0u) << cold->jobs_reason;
+  EXPECT_TRUE(cold->nvrtc_loaded);
+  auto again = open(worker_options());
+  add(again, "first", "slow 30");
+  const auto warm = warmup(again);
+  ASSERT_TRUE(warm);
+  EXPECT_GT(warm->kernels[0].verify.count(), 0);
+  EXPECT_EQ(warm->kernels[0].compile.count(), 0);
+  EXPECT_EQ(warm->jobs_reason, "");
+  EXPECT_FALSE(warm->nvrtc_loaded);
+}
+
+// In a process of its own, a crash is one kernel's: named, tried once more alone, and the rest goes
+// on.
+TEST_F(WarmupTest, ACrashCostsOneKernelAndIsTriedOnceMore) {
+  auto runtime = open(worker_options());
+  add(runtime, "crashes", "crash");
+  add(runtime, "recovers", "crash once " + (directory_ / "crashed").string());
+  for (int i = 0; i < 6; ++i) add(runtime, "good" + std::to_string(i), "slow 2");
+  const auto report = warmup(runtime, {.jobs = 2});
+  ASSERT_TRUE(report) << message_of(report);
+  EXPECT_EQ(report->compiled, 7u);
+  EXPECT_EQ(report->failed, 1u);
+  const auto& crashed = report_of(*report, "crashes");
+  EXPECT_TRUE(crashed.retried);
+  EXPECT_EQ(crashed.status.code(), ErrorCode::compile_failed);
+  const auto message = message_of(crashed.status);
+  for (const std::string part : {"kernel crashes", "SIGSEGV", "sm_90"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_NE(message.find(crashed.key.hex()), std::string::npos) << message;
+  EXPECT_EQ(begun("crashes"), 2u);
+  EXPECT_TRUE(report_of(*report, "recovers").retried);
+  EXPECT_EQ(begun("recovers"), 2u);
+  EXPECT_EQ(begun("good0"), 1u);
+  EXPECT_EQ(entries(), 7u);
+}
+
+TEST_F(WarmupTest, AWorkerThatCannotBeStartedIsNamed) {
+  auto options = fake_options();
+  options.worker_command = {"/no/such/worker"};
+  auto runtime = open(options);
+  add(runtime, "a", "");
+  const auto report = warmup(runtime);
+  ASSERT_TRUE(report);
+  EXPECT_NE(message_of(report->kernels[0].status).find("/no/such/worker"), std::string::npos);
+}
+
+TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
+  for (const bool workers : {true, false}) {
+    auto options = workers ? worker_options() : fake_options();
+    options.cache_directory = cache_ = directory_ / (workers ? "workers" : "threads");
+    options.compile_limit = milliseconds(200);
+    auto runtime = open(options);
+    // On a thread it hears nothing, and is left to the Runtime.
+    const std::string name = workers ? "in_worker" : "on_thread";
+    add(runtime, name, "deaf 1700");
+    add(runtime, "listens", "slow 60000");
+    for (int i = 0; i < 3; ++i) add(runtime, "good" + std::to_string(i), "");
+    const auto report = warmup(runtime, {.jobs = 1});
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->compiled, 3u);
+    for (const auto& slow : {name, std::string("listens")}) {
+      const auto& kernel = report_of(*report, slow);
+      EXPECT_EQ(kernel.status.code(), ErrorCode::not_ready);
+      EXPECT_NE(message_of(kernel.status).find("limit of 200 ms"), std::string::npos)
+          << message_of(kernel.status);
+    }
+    EXPECT_EQ(ended(name), 0u) << "the warmup did not wait for it";
+    EXPECT_EQ(entries(), 3u);
+  }
+}
+
+TEST_F(WarmupTest, ACancelOrADeadlineKeepsWhatIsFinished) {
+  for (const bool workers : {true, false})
+    for (const bool cancelled : {true, false}) {
+      const auto name = std::string(workers ? "workers" : "threads") + (cancelled ? "_c" : "_d");
+      auto options = workers ? worker_options() : fake_options();
+      options.cache_directory = cache_ = directory_ / name;
+      {
+        auto runtime = open(options);
+        add(runtime, "done", "");
+        add(runtime, name, "deaf 1700");
+        add(runtime, "after", "");
+        std::stop_source stop;
+        std::thread canceller;
+        const auto report =
+            warmup(runtime, {.jobs = 1,
+                             .time_limit = milliseconds(cancelled ? 0 : 300),
+                             .cancel = stop.get_token(),
+                             .progress = [&](const Progress& progress) {
+                               if (cancelled && progress.done == 1 && !canceller.joinable())
+                                 canceller = std::thread([&] { stop.request_stop(); });
+                             }});
+        if (canceller.joinable()) canceller.join();
+        ASSERT_TRUE(report) << message_of(report);
+        EXPECT_EQ(ended(name), 0u) << "it waited for the compile in hand";
+        EXPECT_EQ(report->stopped, cancelled ? "cancelled" : "the time limit of 300 ms");
+        EXPECT_EQ(report->compiled, 1u);
+        EXPECT_EQ(report->failed, 2u);
+        EXPECT_EQ(report_of(*report, "after").status.code(), ErrorCode::not_ready);
+        EXPECT_FALSE(runtime.ready_for());
+        // The Runtime ends with its compile still in hand.
+      }
+      auto next = open(options);
+      add(next, "done", "");
+      add(next, "after", "");
+      const auto report = warmup(next);
+      ASSERT_TRUE(report);
+      EXPECT_EQ(report->hits, 1u);
+      EXPECT_EQ(report->compiled, 1u);
+    }
+}
+
+// The real compiler, in the middle of a compile, when the process ends.
+TEST_F(WarmupTest, AProcessMayEndWhileACompileIsLeftToItsRuntime) {
+  KILN_REQUIRES_NVRTC();
+  const int code = in_child([&] {
+    ::alarm(60);
+    auto runtime = open();
+    if (!runtime.add_source("heavy.cu",
+                            "extern \"C\" __global__ void entry(float* x) {\n  float a = x[0];\n"
+                            "#pragma unroll\n"
+                            "  for (int i = 0; i < 8000; ++i) a = a * x[i] + x[i + 7];\n"
+                            "  *x = a;\n}\n"))
+      return 2;
+    if (!runtime.add({.name = "heavy", .source = "heavy.cu"})) return 3;
+    std::stop_source stop;
+    const auto report = runtime.warmup({.architectures = {"sm_90a"},
+                                        .cancel = stop.get_token(),
+                                        .progress = [&](const Progress& progress) {
+                                          if (!progress.compiling.empty()) stop.request_stop();
+                                        }});
+    if (!report || report->stopped.empty()) return 4;
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(WarmupTest, ManyThreadsWarmUpAndAskAtOnce) {
+  auto runtime = open(fake_options());
+  std::vector<KernelId> ids;
+  for (int i = 0; i < 12; ++i) ids.push_back(add(runtime, "k" + std::to_string(i), "slow 3"));
+  std::atomic<bool> stop{false};
+  std::thread watcher([&] {
+    while (!stop) {
+      static_cast<void>(runtime.ready_for());
+      static_cast<void>(runtime.counters());
+      std::this_thread::yield();
+    }
+  });
+  std::thread asker([&] {
+    for (const auto id : ids) EXPECT_TRUE(runtime.artifact(id, kArch));
+  });
+  std::thread other([&] { EXPECT_TRUE(warmup(runtime, {.jobs = 3})); });
+  EXPECT_TRUE(warmup(runtime, {.jobs = 3}));
+  other.join();
+  asker.join();
+  stop = true;
+  watcher.join();
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(begun("k" + std::to_string(i)), 1u) << i;
+  EXPECT_TRUE(runtime.ready_for());
+}
+
+}  // namespace
+}  // namespace kiln::test
