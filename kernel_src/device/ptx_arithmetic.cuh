@@ -27,6 +27,15 @@ __device__ __forceinline__ kernels::u32 select_bits(kernels::u32 mask, kernels::
   return bits;
 }
 
+/// prmt.b32, all: of the eight bytes of `a` and `b`, `a`'s first, those whose numbers are the four
+/// lowest hexadecimal digits of `which`, the lowest digit's byte first.
+__device__ __forceinline__ kernels::u32 pick_bytes(kernels::u32 a, kernels::u32 b,
+                                                   kernels::u32 which) {
+  kernels::u32 bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(which));
+  return bytes;
+}
+
 /// ex2.approx.ftz.f32, all: 2^x within 2 units in the last place; 0 below 2^-126, of -infinity too.
 __device__ __forceinline__ float power_of_2(float x) {
   float power;

@@ -9,4 +9,20 @@ __device__ __forceinline__ void barrier_sync(unsigned barrier, unsigned threads)
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/// barrier.red.or.pred, all: the same, and whether any of the threads says so.
+__device__ __forceinline__ bool barrier_any(unsigned barrier, unsigned threads, bool says) {
+  unsigned any;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred says, any;\n\t"
+      "setp.ne.u32 says, %3, 0;\n\t"
+      "barrier.cta.red.or.pred.aligned any, %1, %2, says;\n\t"
+      "selp.u32 %0, 1, 0, any;\n\t"
+      "}"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<unsigned>(says))
+      : "memory");
+  return any != 0;
+}
+
 }  // namespace kiln::device

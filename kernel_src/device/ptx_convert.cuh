@@ -20,4 +20,18 @@ __device__ __forceinline__ kernels::u32 bf16x2_of_floats(float low, float high) 
   return pair;
 }
 
+/// cvt.rn.f16x2.e4m3x2, sm_89+: both, exactly; the lower byte in the lower half.
+__device__ __forceinline__ kernels::u32 f16x2_of_e4m3x2(kernels::u32 pair) {
+  kernels::u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<kernels::u16>(pair)));
+  return halves;
+}
+
+/// cvt.f32.f16, all: the lower half, exactly.
+__device__ __forceinline__ float float_of_f16(kernels::u32 half) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<kernels::u16>(half)));
+  return value;
+}
+
 }  // namespace kiln::device

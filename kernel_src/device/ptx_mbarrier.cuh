@@ -44,6 +44,12 @@ __device__ __forceinline__ void barrier_arrive_in_block(kernels::u32 barrier) {
                : "memory");
 }
 
+/// mbarrier.arrive.b64 of the cluster, sm_90+: the same of what this thread has read: it orders no
+/// writes between blocks, which takes a thousand clocks.
+__device__ __forceinline__ void barrier_arrive_after_reads(kernels::u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /// mbarrier.try_wait.parity.b64, sm_90+: whether the phase of this parity (0 for the first) has
 /// ended, after waiting a while. In a loop; what the copies wrote is visible once it is true.
 __device__ __forceinline__ bool barrier_try_wait(kernels::u32 barrier, kernels::u32 parity) {

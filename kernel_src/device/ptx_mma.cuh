@@ -17,6 +17,15 @@ __device__ __forceinline__ void mma_bf16_16x8x16(float* d, const kernels::u32 (&
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// mma.sync.m16n8k16.f32.f16.f16.f32, sm_80+: the same with f16 factors.
+__device__ __forceinline__ void mma_f16_16x8x16(float* d, const kernels::u32 (&a)[4],
+                                                kernels::u32 b0, kernels::u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// ldmatrix.x4.b16, sm_75+: four matrices of 8 x 8 16-bit elements. Lane l gives the address in
 /// shared memory of row l % 8 of matrix l / 8, a multiple of 16; its word of each matrix holds
 /// columns 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. All 32 lanes take part.

@@ -31,4 +31,26 @@ __device__ __forceinline__ void load_box_2d(kernels::u32 tile, const TensorMap* 
       : "memory");
 }
 
+/// cp.async.bulk.tensor.3d, global to shared, sm_90+: likewise the box at element (x, y, z).
+__device__ __forceinline__ void load_box_3d(kernels::u32 tile, const TensorMap* map, int x, int y,
+                                            int z, kernels::u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(tile),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
+
+/// cp.async.bulk.tensor.3d with multicast, sm_90+: likewise, to the same place in each block of the
+/// cluster whose bit is set in `blocks`, and reported to its barrier at the same place.
+__device__ __forceinline__ void load_box_3d_to(kernels::u16 blocks, kernels::u32 tile,
+                                               const TensorMap* map, int x, int y, int z,
+                                               kernels::u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(tile),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
 }  // namespace kiln::device

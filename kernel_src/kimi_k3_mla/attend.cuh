@@ -1,0 +1,214 @@
+// What attend.cu and attend_sm90a.cu share: all but the matrix units.
+//
+// A block, or a pair of them, works on some packed rows of one request against a split of its keys,
+// 128 keys at a time. One warp brings pages by tensor map, a pair's each half of them to both; two
+// warpgroups score a page each, agree on the columns' maxima, write weights as E4M3 and sum 256
+// dims each. Sums of a tile start at zero, since the matrix units keep few bits of a sum, and are
+// added to what was there, which is then scaled to the new maximum at no cost: so the maximum is
+// exact rather than lazy.
+#pragma once
+
+#include "kernel_src/device/ptx_grid_dependency.cuh"
+#include "kernel_src/device/ptx_registers.cuh"
+#include "kernel_src/kimi_k3_mla/attend_pages.cuh"
+#include "kernel_src/kimi_k3_mla/attend_tiles.cuh"
+
+namespace kiln::kernels::kimi_k3_mla::attend {
+
+constexpr int kConsumerRegisters = 240;
+constexpr int kProducerRegisters = 24;
+
+__device__ __forceinline__ void done_with(u32 stage) {
+  __syncwarp();
+  const u32 lane = threadIdx.x % 32;
+  if constexpr (kBlocks == 1) {
+    if (lane == 0) device::barrier_arrive(empty_at(stage));
+  } else if (lane < kBlocks) {
+    device::barrier_arrive_after_reads(device::address_in_block(empty_at(stage), lane));
+  }
+}
+
+// Whether there are registers for the next tile's scores while this one's values are summed.
+template <class Products>
+constexpr bool kAhead = Products::kGoesOn&& kColumns <= 48;
+
+// Starts the products with a page, whatever lies there: what is no key is masked later, and
+// products under a condition would not overlap with anything.
+template <class Products>
+__device__ __forceinline__ void start_page(float (&scores)[kHeld], const Turn& turn, bool brought) {
+  if (brought) wait_for(full_at(turn.stage), turn.parity);
+  start_scores<Products>(scores, page_at(turn.stage));
+}
+
+// All tiles of the block.
+template <class Products>
+__device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outputs,
+                                                const Args& args, const Item& item) {
+  constexpr bool ahead = kAhead<Products>;
+  const u32 half = threadIdx.x / 128;
+  const int in_page = static_cast<int>(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4);
+  // Only the last tiles hold keys that some row does not see.
+  const int all_see =
+      smaller(item.see_from + item.first_row / static_cast<int>(args.heads), item.keys);
+  // The page that this warpgroup scores, and the other one of the tile.
+  Turn own(half), other(1 - half);
+  int own_page = item.first_tile * 2 + static_cast<int>(half);
+  const int pages_end = item.pages_end();
+  float scores[kHeld];
+  if constexpr (ahead) start_page<Products>(scores, own, own_page < pages_end);
+#pragma unroll 1
+  for (int tile = item.first_tile; tile < item.last_tile; ++tile) {
+    if constexpr (!ahead) start_page<Products>(scores, own, own_page < pages_end);
+    Products::wait(scores);
+    float exponents[kHeld];
+    scale(exponents, scores, columns, args.score_scale);
+    const int first_key = tile * static_cast<int>(kTileKeys);
+    if (first_key + static_cast<int>(kTileKeys) > all_see)
+      mask(exponents, args, item, first_key + static_cast<int>(half * kPageKeys) + in_page);
+    const u32 weights = shared_at(kAt.weights) +
+                        static_cast<u32>(tile - item.first_tile) % 2 * (kColumns * kTileKeys);
+    float sums[kOwn];
+    weigh(sums, exponents, weights, half);
+    Products::publish();
+    const u32 own_stage = own.stage, other_stage = other.stage, other_parity = other.parity;
+    own.next();
+    own.next();
+    other.next();
+    other.next();
+    own_page += 2;
+    if constexpr (ahead) start_page<Products>(scores, own, own_page < pages_end);
+    const u32 own_at = page_at(own_stage), other_at = page_at(other_stage);
+    const u32 pages[2] = {half == 0 ? own_at : other_at, half == 0 ? other_at : own_at};
+    if (tile * 2 + 1 - static_cast<int>(half) < pages_end)
+      wait_for(full_at(other_stage), other_parity);
+    if (item.keys - first_key < static_cast<int>(kTileKeys)) {
+      device::barrier_sync(kConsumerBarrier, kConsumerThreads);  // all scores are there
+      clear_values(own_at, item.keys - first_key - static_cast<int>(half * kPageKeys));
+    }
+    const bool start = tile == item.first_tile;
+    if (device::barrier_any(kConsumerBarrier, kConsumerThreads, start || !fit(exponents))) {
+      set_references(exponents, columns, outputs, start);
+      weigh(sums, exponents, weights, half);
+      Products::publish();
+      device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+    }
+#pragma unroll
+    for (u32 i = 0; i < kOwn; ++i) columns.sum[i] += sums[i];
+    add_values<Products>(outputs, weights, pages);
+    done_with(own_stage);
+    done_with(other_stage);
+  }
+  if constexpr (ahead) Products::wait(scores);
+}
+
+// Sums of all threads, in the order of warps, over the weights, which nobody needs any more.
+__device__ __forceinline__ void add_up_sums(Columns& columns) {
+  const u32 lane = threadIdx.x % 32;
+  const u32 at = shared_at(kAt.weights);
+  device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+#pragma unroll
+  for (u32 own = 0; own < kOwn; ++own) {
+#pragma unroll
+    for (u32 across = 4; across < 32; across *= 2)
+      columns.sum[own] += float_of(device::from_lane_across(bits_of(columns.sum[own]), across));
+    if (lane < 4)
+      device::store_shared_4(at + (threadIdx.x / 32 * kColumns + column_of(own)) * 4,
+                             bits_of(columns.sum[own]));
+  }
+  device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+#pragma unroll
+  for (u32 own = 0; own < kOwn; ++own) {
+    columns.sum[own] = 0;
+#pragma unroll
+    for (u32 warp = 0; warp < kConsumerThreads / 32; ++warp)
+      columns.sum[own] +=
+          float_of(device::load_shared_4(at + (warp * kColumns + column_of(own)) * 4));
+  }
+}
+
+// To the output, or to the workspace for the reducer.
+__device__ __forceinline__ void store(const Columns& columns, const Outputs& outputs,
+                                      const Args& args, const Item& item) {
+  const u32 lane = threadIdx.x % 32;
+  const u32 first_dim = threadIdx.x / 128 * 256 + threadIdx.x / 32 % 4 * 16 + lane / 4 * 2;
+  const bool whole = item.splits == 1;
+#pragma unroll
+  for (u32 own = 0; own < kOwn; ++own) {
+    const u32 column = column_of(own);
+    const int row = item.first_row + static_cast<int>(column);
+    if (row >= item.rows) continue;
+    // A row that sees no key has a sum of zero, and zeros for output.
+    float factor = columns.sum[own] == 0 ? 0 : 1 / columns.sum[own];
+    u16* to;
+    if (whole) {
+      factor *= args.output_scale;
+      to = args.output + (u64{item.query_begin} * args.heads + static_cast<u64>(row)) * kLatentDim;
+    } else {
+      const u64 partial = (item.reduce_row + column) * item.splits + item.split;
+      to = args.partial_outputs + partial * kLatentDim;
+      if (first_dim == 0) {
+        args.partial_maxima[partial] = kWeightShift - columns.shift[own];
+        args.partial_sums[partial] = columns.sum[own] * (1.0f / 64);
+      }
+      if (columns.sum[own] == 0) continue;  // the reducer looks no further
+    }
+#pragma unroll
+    for (u32 block = 0; block < kDimBlocks; ++block) {
+      const float* dims = outputs.dims[block] + own / 2 * 4 + own % 2;
+      *reinterpret_cast<u32*>(to + first_dim + block * 64) =
+          device::bf16x2_of_floats(dims[0] * factor, dims[2] * factor);
+    }
+  }
+}
+
+template <class Products>
+__device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap& rope,
+                                       const Args& args) {
+  const Item item = item_of(args);
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (u32 stage = 0; stage < kStages; ++stage) {
+      device::barrier_init(full_at(stage), 1);
+      device::barrier_init(empty_at(stage), kConsumerThreads / 32 * kBlocks);
+    }
+    device::fence_barrier_init();
+  }
+  if (threadIdx.x < kColumns)
+    device::store_shared_4(shared_at(kAt.maxima) + threadIdx.x * 4,
+                           static_cast<u32>(ordered(static_cast<int>(bits_of(kNoMaximum)))));
+  __syncthreads();
+  if constexpr (kBlocks > 1) {
+    device::cluster_arrive();
+    device::cluster_wait();
+  }
+  if (item.none()) {
+  } else if (threadIdx.x >= kConsumerThreads) {
+    device::fewer_registers<kProducerRegisters>();
+    if (threadIdx.x < kConsumerThreads + 32) bring_pages(latent, rope, args, item);
+  } else {
+    device::more_registers<kConsumerRegisters>();
+    bring_query(args, item);
+    Products::publish();
+    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+    Columns columns;
+    Outputs outputs;
+#pragma unroll
+    for (u32 own = 0; own < kOwn; ++own) {
+      columns.shift[own] = 0;
+      columns.sum[own] = 0;
+    }
+#pragma unroll
+    for (u32 i = 0; i < kDimBlocks * kHeld; ++i) outputs.dims[i / kHeld][i % kHeld] = 0;
+    attend_to_tiles<Products>(columns, outputs, args, item);
+    add_up_sums(columns);
+    store(columns, outputs, args, item);
+  }
+  device::allow_next_kernel();
+  if constexpr (kBlocks > 1) {  // a block's barriers must be there until its pair is done with them
+    __syncwarp();
+    device::cluster_arrive();
+    device::cluster_wait();
+  }
+}
+
+}  // namespace kiln::kernels::kimi_k3_mla::attend

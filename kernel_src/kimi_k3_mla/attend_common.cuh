@@ -1,0 +1,132 @@
+// The numbers of an attention program, its shared memory, and which rows and keys a block works on.
+#pragma once
+
+#include "jit/key.cuh"
+#include "kernel_src/device/ptx_cluster.cuh"
+#include "kernel_src/device/ptx_mbarrier.cuh"
+#include "kernel_src/device/ptx_shared.cuh"
+#include "kernel_src/kimi_k3_mla/args.hpp"
+
+namespace kiln::kernels::kimi_k3_mla::attend {
+
+constexpr u32 kRowTile = key::row_tile;
+constexpr u32 kBlocks = cluster_blocks(kRowTile);  // that share each page
+constexpr u32 kColumns = kRowTile / kBlocks;       // rows of a block
+constexpr u32 kStages = stages(kRowTile);
+constexpr Layout kAt = layout(kRowTile);
+constexpr u32 kPartBytes = kPageKeys * 128;  // a part of a page
+constexpr u32 kParts = kLatentDim / 128;
+// Weights are 2^6 times what they stand for, against the largest score when the reference was last
+// set; it is set anew before a weight passes what E4M3 holds, 448.
+constexpr float kWeightShift = 6;
+constexpr float kMostExponent = 8.80f;
+constexpr float kNoMaximum = -1e30f;
+
+extern __shared__ __align__(1024) u8 shared_memory[];
+
+__device__ __forceinline__ u32 shared_at(u32 byte) {
+  return device::shared_address(shared_memory) + byte;
+}
+__device__ __forceinline__ u32 page_at(u32 stage) {
+  return shared_at(kAt.pages) + stage * kPageBytes;
+}
+__device__ __forceinline__ u32 full_at(u32 stage) {
+  return shared_at(kAt.barriers) + stage * 8;
+}
+__device__ __forceinline__ u32 empty_at(u32 stage) {
+  return shared_at(kAt.barriers) + (kStages + stage) * 8;
+}
+
+__device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
+  while (!(kBlocks == 1 ? device::barrier_try_wait(barrier, parity)
+                        : device::barrier_try_wait_cluster(barrier, parity))) {
+  }
+}
+
+// The next page of the ring, and which phase of its barriers that is.
+struct Turn {
+  u32 stage = 0;
+  u32 parity = 0;
+  __device__ __forceinline__ explicit Turn(u32 first = 0) : stage(first) {}
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ int smaller(int a, int b) {
+  return a < b ? a : b;
+}
+
+// A cluster's work: some packed rows of one request, (token, head) with the head fastest, against
+// some of its keys.
+struct Item {
+  u32 request;
+  u32 query_begin;  // the request's first token
+  int rows;         // of the request, packed
+  int first_row;    // of this block
+  int keys;         // that any row of the cluster sees
+  int see_from;     // keys that token 0 sees; each next one sees one more
+  int first_tile, last_tile;
+  u32 split, splits;
+  u64 reduce_row;  // of first_row
+
+  __device__ __forceinline__ bool none() const { return rows == 0; }
+  __device__ __forceinline__ int pages_end() const {
+    return smaller(last_tile * 2,
+                   (keys + static_cast<int>(kPageKeys) - 1) / static_cast<int>(kPageKeys));
+  }
+};
+
+__device__ __forceinline__ Item item_of(const Args& args) {
+  Item item;
+  u32 row_tile;
+  bool apart = false;
+  u64 from_split_items = 0;
+  if (kRowTile < kWideRows) {
+    item.request = blockIdx.z;
+    row_tile = gridDim.y - 1 - blockIdx.y;
+    item.split = blockIdx.x / kBlocks;
+    item.splits = args.splits;
+  } else {
+    const u32 cluster = blockIdx.x / kBlocks;
+    const bool whole = cluster < args.unsplit_items;
+    const u32 share = cluster - args.unsplit_items;
+    const u32 number = whole ? cluster : args.unsplit_items + share / args.splits;
+    item.split = whole ? 0 : share % args.splits;
+    item.splits = whole ? 1 : args.splits;
+    item.request = number / args.row_tiles;
+    row_tile = number % args.row_tiles;
+    apart = args.unsplit_items != 0;
+    from_split_items = number - args.unsplit_items;
+  }
+  u32 tokens = args.query_len;
+  item.query_begin = item.request * args.query_len;
+  if (args.query_starts != nullptr) {
+    item.query_begin = static_cast<u32>(args.query_starts[item.request]);
+    tokens = static_cast<u32>(args.query_starts[item.request + 1]) - item.query_begin;
+  }
+  const u32 rank = kBlocks == 1 ? 0 : device::cluster_rank();
+  const int in_request = static_cast<int>(tokens * args.heads);
+  const int first = static_cast<int>(row_tile * kRowTile);
+  item.rows = first < in_request ? in_request : 0;
+  item.first_row = first + static_cast<int>(rank * kColumns);
+  // No further than the table names pages.
+  const int given =
+      smaller(args.seq_lens[item.request], static_cast<int>(args.table_stride * kPageKeys));
+  item.see_from = given - static_cast<int>(tokens) + 1;
+  const int last = smaller(first + static_cast<int>(kRowTile), in_request) - 1;
+  const int seen = item.see_from + last / static_cast<int>(args.heads);
+  item.keys = item.none() || seen < 0 ? 0 : seen;
+  const int tiles = (item.keys + static_cast<int>(kTileKeys) - 1) / static_cast<int>(kTileKeys);
+  const int a_split = (tiles + static_cast<int>(item.splits) - 1) / static_cast<int>(item.splits);
+  item.first_tile = smaller(static_cast<int>(item.split) * a_split, tiles);
+  item.last_tile = smaller(item.first_tile + a_split, tiles);
+  item.reduce_row = apart ? from_split_items * kRowTile + rank * kColumns
+                          : u64{item.query_begin} * args.heads + static_cast<u64>(item.first_row);
+  return item;
+}
+
+}  // namespace kiln::kernels::kimi_k3_mla::attend
