@@ -241,6 +241,10 @@ Status Store::send(const Digest& name) {
   return {};
 }
 
+bool Store::has_remote() const noexcept {
+  return state_->remote != nullptr;
+}
+
 Status Store::flush(std::chrono::milliseconds longest) {
   return state_->remote ? state_->remote->flush(longest) : Status{};
 }

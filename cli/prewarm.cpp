@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "cli/architectures.hpp"
 #include "cli/file_output.hpp"
@@ -34,6 +35,7 @@ struct Arguments {
   Limits limits{};
   std::string trace_file{};
   std::string html_file{};
+  bool push = false;
 };
 
 std::chrono::milliseconds milliseconds_in(double seconds) {
@@ -63,6 +65,25 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
   return report.finish(*warmed);
 }
 
+constexpr std::chrono::minutes kLongestUpload{10};
+
+// What was compiled is on its way already; what was found may not be there yet.
+Outcome push(Runtime& runtime, const std::vector<KernelId>& ids,
+             const std::vector<std::string>& architectures, bool found_ones, Outcome warmed,
+             Output& output) {
+  for (const auto id : ids)
+    for (const auto& architecture : architectures)
+      if (found_ones) static_cast<void>(runtime.send(id, architecture).ok());
+  const auto flushed = runtime.flush(kLongestUpload);
+  const auto counters = runtime.cache_counters().remote.value_or(cache::RemoteCounters{});
+  output.message("remote cache: " + std::to_string(counters.hits) + " hits, " +
+                 std::to_string(counters.uploaded) + " sent");
+  if (flushed) return warmed;
+  output.message("kiln: " + flushed.error().message());
+  const auto* exit = std::get_if<ExitCode>(&warmed);
+  return exit != nullptr && *exit == ExitCode::done ? Outcome(ExitCode::failed) : warmed;
+}
+
 Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
                 const std::vector<KernelSpec>& specs, const std::vector<std::string>& architectures,
                 const PrewarmReport& report) {
@@ -80,6 +101,8 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
+  if (arguments.push)
+    if (auto failure = bad_remote(*settings, /*sends=*/true)) return *std::move(failure);
   // Before any thread is there.
   const StopSignal stop;
   settings->runtime.worker_command = {"/proc/self/exe", "compile-worker"};
@@ -96,8 +119,10 @@ Outcome run(const Arguments& arguments, Output& output) {
   auto directory = std::filesystem::absolute(settings->runtime.cache_directory, failed);
   if (failed) directory = settings->runtime.cache_directory;
   const PrewarmReport report(manifest, std::move(directory), output);
-  return arguments.dry_run ? look_up(runtime, ids, manifest.kernels, names, report)
-                           : warm(runtime, names, arguments, stop, report, output);
+  if (arguments.dry_run) return look_up(runtime, ids, manifest.kernels, names, report);
+  auto warmed = warm(runtime, names, arguments, stop, report, output);
+  if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
+  return push(runtime, ids, names, arguments.push, std::move(warmed), output);
 }
 
 }  // namespace
@@ -110,6 +135,7 @@ Verb add_prewarm(CLI::App& kiln) {
       "  kiln prewarm --manifest kernels.json --arch sm_90a --cache-dir /var/cache/kiln -j 8\n"
       "  kiln prewarm --model deepseek-v4.1-flash --arch sm_90a --dry-run --json\n"
       "  kiln prewarm --manifest recorded.json --arch sm_90a,sm_100a --html prewarm.html\n"
+      "  kiln prewarm --manifest kernels.json --arch sm_90a --remote https://host/kiln --push\n"
       "Each compile runs in a process of its own, and SIGINT or SIGTERM ends it within two "
       "seconds.\n"
       "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
@@ -122,6 +148,10 @@ Verb add_prewarm(CLI::App& kiln) {
   add_cache_directory(verb, given);
   add_read_only_caches(verb, given);
   add_jobs(verb, given);
+  add_remote(verb, given);
+  add_remote_key(verb, given);
+  add_flag(verb, "--push", arguments->push,
+           "Send all of it to the remote cache, also what was there already");
   add_seconds(verb, "--time-limit", arguments->limits.whole,
               "Stop after this time; what is finished is kept");
   add_seconds(verb, "--compile-limit", arguments->limits.compile,

@@ -261,6 +261,9 @@ class KILN_API Store {
   /// Errors  as read(); invalid_argument without a remote tier that takes it.
   Status send(const Digest& name);
 
+  /// Whether there is a remote tier.
+  bool has_remote() const noexcept;
+
   /// Waits until all that was to be sent has arrived.
   /// Errors  io_failed when some has not, or when it takes longer than `longest`.
   Status flush(std::chrono::milliseconds longest);
