@@ -166,6 +166,7 @@ int run_command(int count, char** arguments) {
                              add_compile(kiln),
                              add_explain(kiln),
                              add_bench(kiln),
+                             add_plan(kiln),
                              add_doctor(kiln),
                              add_keygen(kiln),
                              add_completion(kiln, choices),

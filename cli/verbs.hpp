@@ -24,6 +24,7 @@ struct Verb {
 Verb add_prewarm(CLI::App& kiln);
 Verb add_compile(CLI::App& kiln);
 Verb add_explain(CLI::App& kiln);
+Verb add_plan(CLI::App& kiln);
 Verb add_doctor(CLI::App& kiln);
 /// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
 Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);

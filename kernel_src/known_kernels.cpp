@@ -6,6 +6,7 @@
 #include "kernel_src/dsv41_decode/plan.hpp"
 #include "kernel_src/dsv41_kv_insert/key.hpp"
 #include "kernel_src/key_from_json.hpp"
+#include "kernel_src/kimi_k3_mla/key.hpp"
 
 namespace kiln::kernels {
 
@@ -46,6 +47,10 @@ constexpr std::array kKnown = {
         "dsv41_swapab_decode"),
     known_kernel<dsv41_decode::Key, dsv41_decode::mega::check_key, dsv41_decode::mega::spec_of>(
         "dsv41_mega_decode"),
+    known_kernel<kimi_k3_mla::attend::Key, kimi_k3_mla::attend::check_key,
+                 kimi_k3_mla::attend::spec_of>("kimi_k3_mla_attend"),
+    known_kernel<kimi_k3_mla::reduce::Key, kimi_k3_mla::reduce::check_key,
+                 kimi_k3_mla::reduce::spec_of>("kimi_k3_mla_reduce"),
 };
 
 }  // namespace

@@ -50,6 +50,8 @@ TEST_F(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   EXPECT_EQ(bash("prewarm --kv ="), "nvfp4 fp8");
   EXPECT_EQ(bash("prewarm --tp ''"), "");
   EXPECT_EQ(bash("compile s"), "scale.cu");
+  EXPECT_EQ(bash("plan k"), "kimi_k3_mla");
+  EXPECT_EQ(bash("plan kimi_k3_mla --constants h"), "h200");
   EXPECT_EQ(bash("doctor --cache-dir ''"), "folder");
   EXPECT_EQ(bash("completion z"), "zsh");
   // Every option of a verb's help is offered.

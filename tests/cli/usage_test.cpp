@@ -20,7 +20,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
   } faults[] = {
       {{},
        "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, explain, bench, "
-       "doctor, keygen, completion, manifest; see "
+       "plan, doctor, keygen, completion, manifest; see "
        "kiln --help"},
       {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, bundle, prewarm"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
@@ -98,6 +98,7 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
                                                        {"prewarm"},
                                                        {"compile"},
                                                        {"bench"},
+                                                        {"plan"},
                                                        {"doctor"},
                                                        {"explain"},
                                                        {"keygen"},

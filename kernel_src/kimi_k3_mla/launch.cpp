@@ -1,0 +1,140 @@
+#include "kernel_src/kimi_k3_mla/launch.hpp"
+
+#include <string>
+
+#include "kernel_src/argument_checks.hpp"
+
+namespace kiln::kernels::kimi_k3_mla {
+namespace {
+
+constexpr ArgumentChecks kCheck{"kimi_k3_mla"};
+
+/// The cache as boxes of a page's keys by `box_dims` elements.
+TensorMapSpec map_of(const Call& call, u32 box_dims, Swizzle swizzle) {
+  return {.address = call.cache,
+          .type = ElementType::u8,
+          .rank = 3,
+          .extents = {kKeyDim, kPageKeys, call.pages},
+          .strides_bytes = {call.row_stride_bytes, call.page_stride_bytes},
+          .box = {box_dims, kPageKeys, 1},
+          .swizzle = swizzle};
+}
+
+/// Where `key` stands among the registered ones; their count where it does not.
+template <class Registered, class Key>
+std::size_t place_of(const Registered& programs, const Key& key) {
+  std::size_t place = 0;
+  while (place < programs.size() && !(programs[place].key == key)) ++place;
+  return place;
+}
+
+Error not_registered(std::string_view what, u32 value) {
+  return kCheck.wrong(what, std::to_string(value),
+                      "the attention was created without that program; name it in Programs");
+}
+
+Status check_clusters(const Plan& plan) {
+  if (plan.cluster_blocks == attend::cluster_blocks(plan.row_tile)) return {};
+  return kCheck.wrong("cluster_blocks", std::to_string(plan.cluster_blocks),
+                      "a row tile of " + std::to_string(plan.row_tile) + " takes clusters of " +
+                          std::to_string(attend::cluster_blocks(plan.row_tile)) +
+                          "; make the plan with constants_for()");
+}
+
+}  // namespace
+
+Status Launches::launch(CUstream stream) noexcept {
+  if (chosen_attend_ == nullptr) return {};
+  if (Status launched = chosen_attend_->launch(stream); !launched || chosen_reduce_ == nullptr)
+    return launched;
+  return chosen_reduce_->launch(stream);
+}
+
+Result<Attention> Attention::create(Runtime& runtime, const Programs& programs) {
+  Attention made(runtime);
+  for (const attend::Key& key : programs.attend) {
+    if (const Status good = attend::check_key(key); !good) return good.error();
+    KILN_TRY(const KernelId id, runtime.add(attend::spec_of(key)));
+    made.attend_.push_back({key, id});
+  }
+  for (const reduce::Key& key : programs.reduce) {
+    if (const Status good = reduce::check_key(key); !good) return good.error();
+    KILN_TRY(const KernelId id, runtime.add(reduce::spec_of(key)));
+    made.reduce_.push_back({key, id});
+  }
+  return made;
+}
+
+Result<Launches> Attention::prepare(const Arguments& arguments, const Plan& plan) const {
+  Launches launches;
+  KILN_TRY(launches.latent_, runtime_->tensor_map_builder());
+  KILN_TRY(launches.rope_, runtime_->tensor_map_builder());
+  for (const auto& program : attend_) {
+    KILN_TRY(const Kernel kernel, runtime_->get(program.id));
+    Plan any{.row_tile = program.key.row_tile,
+             .cluster_blocks = attend::cluster_blocks(program.key.row_tile)};
+    any.grid.x = any.cluster_blocks;
+    KILN_TRY(
+        LaunchDescriptor launch,
+        runtime_->launches().prepare(kernel, attend_shape(any), TensorMap{}, TensorMap{}, Args{}));
+    launches.attend_.push_back(std::move(launch));
+  }
+  for (const auto& program : reduce_) {
+    KILN_TRY(const Kernel kernel, runtime_->get(program.id));
+    Plan any;
+    any.reducer_grid.x = 1;
+    KILN_TRY(LaunchDescriptor launch,
+             runtime_->launches().prepare(kernel, reduce_shape(any), Args{}));
+    launches.reduce_.push_back(std::move(launch));
+  }
+  if (const Status updated = update(launches, arguments, plan); !updated) return updated.error();
+  return launches;
+}
+
+Status Attention::update(Launches& launches, const Arguments& arguments, const Plan& plan) const {
+  launches.launch_nothing();
+  const auto call = check(arguments);
+  if (!call) return call.status();
+  launches.plan_ = plan;
+  if (call->tokens == 0 || plan.grid.x == 0) return {};
+  if (Status good = check_workspace(*call, plan); !good) return good;
+  if (Status good = check_clusters(plan); !good) return good;
+
+  const std::size_t attend = place_of(attend_, attend::key_of(plan));
+  if (attend == attend_.size()) return not_registered("row_tile", plan.row_tile);
+  const bool joins = plan.reducer != Reducer::none;
+  const std::size_t reduce = joins ? place_of(reduce_, reduce::key_of(plan.reducer)) : 0;
+  if (joins && reduce == reduce_.size())
+    return not_registered("row_warps", reduce::key_of(plan.reducer).row_warps);
+
+  const Args args = args_of(*call, plan);
+  LaunchDescriptor& first = launches.attend_[attend];
+  // Requests without any key bring no page, and an empty cache has no map.
+  if (call->pages != 0) {
+    const auto latent = launches.latent_->build(map_of(*call, 128, Swizzle::bytes_128));
+    if (!latent) return latent.status();
+    const auto rope = launches.rope_->build(map_of(*call, kRopeDim, Swizzle::bytes_64));
+    if (!rope) return rope.status();
+    if (Status set = first.set_argument(0, launches.latent_->map()); !set) return set;
+    if (Status set = first.set_argument(1, launches.rope_->map()); !set) return set;
+  }
+  if (Status set = first.set_argument(2, args); !set) return set;
+  if (Status set = first.set_grid(plan.grid); !set) return set;
+  if (joins) {
+    LaunchDescriptor& second = launches.reduce_[reduce];
+    if (Status set = second.set_argument(0, args); !set) return set;
+    if (Status set = second.set_grid(plan.reducer_grid); !set) return set;
+    launches.chosen_reduce_ = &second;
+  }
+  launches.chosen_attend_ = &first;
+  return {};
+}
+
+std::vector<KernelId> Attention::kernels() const {
+  std::vector<KernelId> ids;
+  for (const auto& program : attend_) ids.push_back(program.id);
+  for (const auto& program : reduce_) ids.push_back(program.id);
+  return ids;
+}
+
+}  // namespace kiln::kernels::kimi_k3_mla

@@ -1,0 +1,74 @@
+#include "kernel_src/kimi_k3_mla/plan_costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kiln::kernels::kimi_k3_mla {
+namespace {
+
+constexpr double kChunkCost = 0.05;         // of joining one split of an item
+constexpr double kUnderfilledPower = 0.33;  // a wave that fills less of the machine clocks higher
+
+double uniform_cost(u64 items, u64 tiles, u64 clusters, u64 split, const Constants& constants) {
+  const u64 waves = divide_up(items * split, clusters);
+  return static_cast<double>(waves * (divide_up(tiles, split) + constants.wave_cost_tiles)) +
+         kChunkCost * static_cast<double>(items * split);
+}
+
+/// `tail` items of a call in `split` chunks each, behind waves that are full.
+double tail_cost(u64 tail, u64 tiles, u64 clusters, u64 split, const Constants& constants) {
+  const u64 chunks = tail * split;
+  const u64 full_waves = divide_up(chunks, clusters) - 1;
+  const double wave = static_cast<double>(divide_up(tiles, split) + constants.wave_cost_tiles);
+  const double filled =
+      static_cast<double>(chunks - full_waves * clusters) / static_cast<double>(clusters);
+  const double joining = split == 1 ? 0 : kChunkCost * static_cast<double>(chunks);
+  return wave * (static_cast<double>(full_waves) + std::pow(filled, kUnderfilledPower)) + joining;
+}
+
+template <class CostOf>
+Cost cheapest(u64 most, Cost best, const CostOf& cost_of) {
+  for (u64 split = 2; split <= most; ++split)
+    if (const double cost = cost_of(split); cost < best.tiles) best = {split, cost};
+  return best;
+}
+
+}  // namespace
+
+u64 most_splits_of(u64 tiles, const Constants& constants) {
+  return std::clamp<u64>(tiles / kLeastSplitTiles, 1, constants.most_splits);
+}
+
+u64 row_tile_split(u64 items, u64 tiles, u64 clusters, const Constants& constants) {
+  return std::clamp<u64>(clusters / items, 1, most_splits_of(tiles, constants));
+}
+
+WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& constants) {
+  const u64 most = most_splits_of(tiles, constants);
+  const auto uniform = [&](u64 split) {
+    return uniform_cost(items, tiles, clusters, split, constants);
+  };
+  WideSplit made;
+  made.one = {1, uniform(1)};
+  made.best = cheapest(most, made.one, uniform);
+  if (made.best.split > 1 && made.one.tiles / made.best.tiles >= kLeastSplitGain) {
+    made.split = made.best.split;
+    return made;
+  }
+  const u64 full_waves = items / clusters, tail = items % clusters;
+  if (full_waves == 0 || tail == 0) return made;
+  const auto whole = [&](u64 split) {
+    return static_cast<double>(full_waves * (tiles + constants.wave_cost_tiles)) +
+           tail_cost(tail, tiles, clusters, split, constants);
+  };
+  made.tail_one = {1, whole(1)};
+  made.tail_best = cheapest(most, *made.tail_one, whole);
+  if (made.tail_best->split > 1 &&
+      made.tail_best->tiles <= made.tail_one->tiles * (1 - kLeastTailGain)) {
+    made.split = made.tail_best->split;
+    made.unsplit_items = full_waves * clusters;
+  }
+  return made;
+}
+
+}  // namespace kiln::kernels::kimi_k3_mla

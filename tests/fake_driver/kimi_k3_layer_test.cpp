@@ -1,0 +1,243 @@
+// The MLA layer of Kimi-K3 on the fake driver, whose kernels are stand-ins with the real ones'
+// arguments: what each step hands to the driver.
+#include <array>
+#include <cstring>
+
+#include "fixture.hpp"
+#include "kernel_src/layers/kimi_k3/attention.hpp"
+
+namespace kiln::test {
+namespace {
+
+using fake_driver::Launch;
+using kernels::u64;
+using kernels::kimi_k3::LayerOptions;
+using kernels::kimi_k3::MlaAttention;
+namespace mla = kernels::kimi_k3_mla;
+
+class KimiK3Steps : public FakeDriverFixture {
+ protected:
+  void SetUp() override {
+    FakeDriverFixture::SetUp();
+    if (IsSkipped()) return;
+    runtime_.emplace(open());
+    const std::string args =
+        "struct alignas(8) Args { char bytes[" + std::to_string(sizeof(mla::Args)) + "]; };\n";
+    const std::string entry = "extern \"C\" __global__ void entry(";
+    const std::string rest =
+        "const __grid_constant__ Args args) {\n"
+        "  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n}\n";
+    for (const auto* name : {"attend.cu", "attend_sm90a.cu"})
+      add(name, "#include \"jit/tensor_map.cuh\"\n" + args + entry +
+                    "const __grid_constant__ kiln::TensorMap latent, "
+                    "const __grid_constant__ kiln::TensorMap rope, " +
+                    rest);
+    add("reduce.cu", args + entry + rest);
+  }
+
+  MlaAttention layer_of(const LayerOptions& options) {
+    const auto device = runtime_->device();
+    EXPECT_TRUE(device) << message_of(device);
+    auto layer = MlaAttention::create(*runtime_, options, *device);
+    EXPECT_TRUE(layer) << message_of(layer);
+    return *std::move(layer);
+  }
+  void warm_up() {
+    const auto report = runtime_->warmup();
+    ASSERT_TRUE(report) << message_of(report);
+    ASSERT_EQ(report->failed, 0u);
+    driver_.forget();
+  }
+
+  /// A good call with made-up addresses: `query` new tokens of each request, over `pages` pages.
+  static mla::Arguments arguments_of(u64 heads, u64 batch, u64 query, u64 pages) {
+    const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
+    using mla::DataType;
+    using mla::Tensor;
+    return {.query = Tensor::dense(at(0x1'0000'0000), DataType::e4m3, {batch, query, heads, 576}),
+            .cache = Tensor::dense(at(0x2'0000'0000), DataType::e4m3, {500, 64, 576}),
+            .block_tables = Tensor::dense(at(0x3'0000'0000), DataType::int32, {batch, pages}),
+            .lengths = Tensor::dense(at(0x3'8000'0000), DataType::int32, {batch}),
+            .output = mla::OutputTensor::dense(at(0x4'0000'0000), DataType::bfloat16,
+                                               {batch, query, heads, 512}),
+            .workspace = at(0x5'0000'0000),
+            .workspace_bytes = u64{1} << 30,
+            .softmax_scale = 0.07f};
+  }
+
+  std::vector<Launch> run(mla::Launches& launches) {
+    driver_.forget();
+    const auto launched = launches.launch(nullptr);
+    EXPECT_TRUE(launched) << message_of(launched);
+    return driver_.launches();
+  }
+  static unsigned cluster_of(const Launch& launch) {
+    const auto* cluster = launch.attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    return cluster == nullptr ? 1 : cluster->clusterDim.x;
+  }
+  static bool overlaps(const Launch& launch) {
+    return launch.attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) != nullptr;
+  }
+
+  std::optional<Runtime> runtime_;
+
+ private:
+  void add(const std::string& name, const std::string& text) {
+    const auto added = runtime_->add_source("kernel_src/kimi_k3_mla/" + name, text);
+    ASSERT_TRUE(added) << message_of(added);
+  }
+};
+
+TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) {
+  const auto layer = layer_of({.tp = 8, .max_batch = 200, .max_query = 8, .max_keys = 64000});
+  warm_up();
+  const auto warm = runtime_->counters();
+  EXPECT_EQ(warm.compiles, layer.kernels().size());
+  EXPECT_EQ(layer.kernels().size(), 10u);
+  auto launches = layer.prepare(arguments_of(12, 1, 1, 1000));
+  ASSERT_TRUE(launches) << message_of(launches);
+  struct Row {
+    u64 batch, query, pages;
+    std::array<unsigned, 3> grid;
+    unsigned cluster, row_tile;
+    std::array<unsigned, 3> reducer;  // x 0: none
+  };
+  for (const auto& [batch, query, pages, grid, cluster, row_tile, reducer] : {
+           Row{1, 1, 1000, {132, 1, 1}, 1, 16, {12, 4, 1}},
+           Row{8, 1, 1000, {16, 1, 8}, 1, 16, {48, 1, 1}},
+           Row{8, 2, 1000, {16, 1, 8}, 1, 32, {96, 1, 1}},
+           Row{8, 4, 1000, {16, 1, 8}, 1, 48, {96, 1, 1}},
+           Row{66, 5, 1000, {2, 1, 66}, 1, 64, {495, 1, 1}},
+           Row{67, 5, 1000, {1, 1, 67}, 1, 64, {0, 1, 1}},
+           Row{8, 8, 1000, {2 * 8 * 8, 1, 1}, 2, 128, {192, 1, 1}},
+           Row{8, 8, 127, {2 * 8, 1, 8}, 2, 96, {192, 1, 1}},
+           Row{200, 1, 1000, {1, 1, 200}, 1, 16, {0, 1, 1}},
+       }) {
+    SCOPED_TRACE(std::to_string(batch) + " x " + std::to_string(query));
+    auto arguments = arguments_of(12, batch, query, pages);
+    const auto updated = layer.update(*launches, arguments);
+    ASSERT_TRUE(updated) << message_of(updated);
+    const auto seen = run(*launches);
+    ASSERT_EQ(seen.size(), reducer[0] == 0 ? 1u : 2u);
+    EXPECT_EQ(seen[0].grid, grid);
+    EXPECT_EQ(cluster_of(seen[0]), cluster);
+    EXPECT_EQ(seen[0].block[0], mla::attend::kBlockThreads);
+    EXPECT_EQ(seen[0].shared_bytes, mla::attend::layout(row_tile).bytes);
+    EXPECT_FALSE(overlaps(seen[0]));
+    const auto args = seen[0].argument<mla::Args>(2);
+    EXPECT_EQ(args.query, arguments.query.data);
+    EXPECT_EQ(args.batch, batch);
+    EXPECT_EQ(args.query_len, query);
+    EXPECT_EQ(args.splits, launches->plan().num_split);
+    EXPECT_EQ(args.partial_outputs == nullptr, reducer[0] == 0);
+    if (reducer[0] == 0) continue;
+    EXPECT_EQ(seen[1].grid, reducer);
+    EXPECT_EQ(seen[1].block[0], 256u);
+    EXPECT_TRUE(overlaps(seen[1]));
+    const auto joined = seen[1].argument<mla::Args>(0);
+    EXPECT_EQ(std::memcmp(&joined, &args, sizeof args), 0);
+  }
+  EXPECT_EQ(runtime_->counters(), warm);
+}
+
+TEST_F(KimiK3Steps, DescribeTheCacheAsPages) {
+  const auto layer = layer_of({.tp = 8, .max_batch = 4, .max_query = 1, .max_keys = 6400});
+  auto arguments = arguments_of(12, 4, 1, 100);
+  arguments.cache.strides = {100'000 * 16, 640, 1};
+  auto launches = layer.prepare(arguments);
+  ASSERT_TRUE(launches) << message_of(launches);
+  const auto seen = run(*launches);
+  ASSERT_EQ(seen.size(), 2u);
+  for (const std::size_t index : {0u, 1u}) {
+    const auto map = fake_driver::decode(seen[0].argument<CUtensorMap>(index));
+    EXPECT_EQ(map.address, 0x2'0000'0000u);
+    EXPECT_EQ(map.rank, 3);
+    EXPECT_EQ(map.type, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+    EXPECT_EQ(map.strides[0], 640u);
+    EXPECT_EQ(map.strides[1], 1'600'000u);
+    EXPECT_EQ(map.dims_minus[0], 575u);
+    EXPECT_EQ(map.dims_minus[1], 63u);
+    EXPECT_EQ(map.dims_minus[2], 499u);
+    EXPECT_EQ(map.box[0], index == 0 ? 128 : 64);
+    EXPECT_EQ(map.box[1], 64);
+    EXPECT_EQ(map.box[2], 1);
+    EXPECT_EQ(map.swizzle, index == 0 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+  }
+}
+
+TEST_F(KimiK3Steps, WithoutTokensLaunchNothing) {
+  const auto layer = layer_of({.tp = 8, .max_batch = 4, .max_query = 1, .max_keys = 6400});
+  auto launches = layer.prepare(arguments_of(12, 4, 1, 100));
+  ASSERT_TRUE(launches) << message_of(launches);
+  EXPECT_EQ(run(*launches).size(), 2u);
+  ASSERT_TRUE(layer.update(*launches, arguments_of(12, 0, 1, 100)));
+  EXPECT_EQ(run(*launches).size(), 0u);
+  // Requests without keys, over no cache at all: their outputs are zeros.
+  auto arguments = arguments_of(12, 4, 1, 0);
+  arguments.cache.shape[0] = 0;
+  const auto updated = layer.update(*launches, arguments);
+  ASSERT_TRUE(updated) << message_of(updated);
+  EXPECT_EQ(run(*launches).size(), 1u);
+}
+
+TEST_F(KimiK3Steps, OfAnotherLayerAreRefused) {
+  const auto layer = layer_of({.tp = 8, .max_batch = 4, .max_query = 2, .max_keys = 6400});
+  auto launches = layer.prepare(arguments_of(12, 4, 1, 100));
+  ASSERT_TRUE(launches) << message_of(launches);
+  const auto refusal = [&](const mla::Arguments& arguments) {
+    const auto updated = layer.update(*launches, arguments);
+    EXPECT_FALSE(updated);
+    EXPECT_EQ(run(*launches).size(), 0u);  // rather than the call before
+    return updated ? std::string() : message_of(updated);
+  };
+  const auto says = [](const std::string& message, std::string_view what) {
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  says(refusal(arguments_of(96, 4, 1, 100)), "heads is 96; the layer was built for 12");
+  says(refusal(arguments_of(12, 5, 1, 100)), "the step's batch is 5");
+  says(refusal(arguments_of(12, 4, 3, 100)), "the step's query is 3");
+  says(refusal(arguments_of(12, 4, 1, 101)), "the step's keys is 6464");
+  auto arguments = arguments_of(12, 4, 1, 100);
+  arguments.split = 2;
+  says(refusal(arguments), "split is 2; it must be 0");
+  arguments = arguments_of(12, 4, 1, 100);
+  arguments.workspace_bytes = 100;
+  says(refusal(arguments), "workspace_bytes is 100");
+  arguments = arguments_of(12, 4, 1, 100);
+  arguments.query.type = mla::DataType::bfloat16;
+  says(refusal(arguments), "no family of MLA kernels");
+  // What the layer promises is enough.
+  arguments = arguments_of(12, 4, 1, 100);
+  arguments.workspace_bytes = layer.workspace_bytes();
+  EXPECT_TRUE(layer.update(*launches, arguments));
+}
+
+TEST_F(KimiK3Steps, OfAPlanForOtherProgramsAreRefused) {
+  auto attention = mla::Attention::create(*runtime_, {.attend = {{16}}, .reduce = {{4}}});
+  ASSERT_TRUE(attention) << message_of(attention);
+  const auto arguments = arguments_of(12, 4, 1, 100);
+  const auto plan = [](const mla::Problem& problem, const mla::Constants& constants) {
+    const auto made = mla::plan(problem, 132, constants);
+    EXPECT_TRUE(made) << message_of(made);
+    return made ? *made : mla::Plan{};
+  };
+  auto launches = attention->prepare(arguments, plan({12, 4, 1, 6400}, mla::kH200));
+  ASSERT_TRUE(launches) << message_of(launches);
+  EXPECT_EQ(run(*launches).size(), 2u);
+  const auto refusal = [&](const mla::Plan& other) {
+    return message_of(attention->update(*launches, arguments, other));
+  };
+  EXPECT_NE(refusal(plan({32, 4, 1, 6400}, mla::kH200)).find("row_tile is 32; the attention was"),
+            std::string::npos);
+  EXPECT_NE(refusal(plan({12, 4, 1, 6400, 40}, mla::kH200)).find("row_warps is 0"),
+            std::string::npos);
+  EXPECT_NE(refusal(plan({96, 4, 1, 6400}, mla::kPublished))
+                .find("a row tile of 96 takes clusters of 2; make the plan with constants_for()"),
+            std::string::npos);
+  EXPECT_NE(message_of(mla::Attention::create(*runtime_, {.attend = {{17}}, .reduce = {}}))
+                .find("row_tile is 17"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::test
