@@ -6,8 +6,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/architectures.hpp"
 #include "cli/file_output.hpp"
@@ -42,9 +45,13 @@ std::chrono::milliseconds milliseconds_in(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
+/// A kernel and its architecture.
+using Target = std::pair<std::string, std::string>;
+
+/// `found` gets what was there already.
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
-             Output& output) {
+             std::set<Target>& found, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
     return runtime.warmup({.architectures = architectures,
@@ -52,7 +59,12 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
                            .cancel = stop.token(),
                            .progress = [&](const Progress& progress) {
                              bar.update(progress);
-                             if (progress.latest != nullptr) report.step(*progress.latest);
+                             if (progress.latest == nullptr) return;
+                             const auto& latest = *progress.latest;
+                             report.step(latest);
+                             if (latest.status && latest.origin != Origin::compiled &&
+                                 latest.origin != Origin::remote)
+                               found.emplace(latest.kernel, latest.architecture);
                            }});
   }();
   if (!warmed) return failure_of(warmed.error());
@@ -67,13 +79,15 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
 
 constexpr std::chrono::minutes kLongestUpload{10};
 
-// What was compiled is on its way already; what was found may not be there yet.
+// What was compiled is on its way already; what was `found` may not be there yet.
 Outcome push(Runtime& runtime, const std::vector<KernelId>& ids,
-             const std::vector<std::string>& architectures, bool found_ones, Outcome warmed,
+             const std::vector<KernelSpec>& specs, const std::set<Target>& found, Outcome warmed,
              Output& output) {
-  for (const auto id : ids)
-    for (const auto& architecture : architectures)
-      if (found_ones) static_cast<void>(runtime.send(id, architecture).ok());
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    for (const auto& [kernel, architecture] : found)
+      if (kernel == specs[i].name)
+        if (const auto status = runtime.send(ids[i], architecture); !status)
+          output.message("kiln: " + status.error().message());
   const auto flushed = runtime.flush(kLongestUpload);
   const auto counters = runtime.cache_counters().remote.value_or(cache::RemoteCounters{});
   output.message("remote cache: " + std::to_string(counters.hits) + " hits, " +
@@ -120,9 +134,11 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (failed) directory = settings->runtime.cache_directory;
   const PrewarmReport report(manifest, std::move(directory), output);
   if (arguments.dry_run) return look_up(runtime, ids, manifest.kernels, names, report);
-  auto warmed = warm(runtime, names, arguments, stop, report, output);
+  std::set<Target> found;
+  auto warmed = warm(runtime, names, arguments, stop, report, found, output);
   if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
-  return push(runtime, ids, names, arguments.push, std::move(warmed), output);
+  if (!arguments.push) found.clear();
+  return push(runtime, ids, manifest.kernels, found, std::move(warmed), output);
 }
 
 }  // namespace
