@@ -99,12 +99,27 @@ void add_header_options(std::vector<std::string>& arguments) {
   arguments.emplace_back("--pch-messages=false");
 }
 
+// NVRTC's 256 MiB are too few for <cuda/std/...> of CUDA 13.5. It takes addresses, and memory only
+// for as long as a header is made or used.
+constexpr std::size_t kHeaderHeapBytes = std::size_t{512} << 20;
+
+// Before the process's first header: a heap in use must not be replaced.
+void enlarge_header_heap(const NvrtcApi& api) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::size_t bytes = 0;
+  if (api.get_pch_heap_size == nullptr || api.set_pch_heap_size == nullptr) return;
+  if (api.get_pch_heap_size(&bytes) == NVRTC_SUCCESS && bytes < kHeaderHeapBytes)
+    static_cast<void>(api.set_pch_heap_size(kHeaderHeapBytes));
+}
+
 // The program up to its "#pragma nv_hdrstop", as a header in the file `path`.
 Status make_header(const NvrtcLibrary& nvrtc, const Program& program,
                    std::vector<std::string> arguments, const CompileWatch& watch,
                    const std::string& path) {
   const ProgramFile root{"shared_header.cu",
                          std::make_shared<const std::string>(shared_prefix(program))};
+  enlarge_header_heap(nvrtc.api());
   NvrtcRun run(nvrtc);
   add_header_options(arguments);
   arguments.push_back("--create-pch=" + path);

@@ -65,6 +65,8 @@ std::string bind_all(void* library, NvrtcApi& api) {
   binder.required(api.get_cubin_size, "nvrtcGetCUBINSize");
   binder.required(api.get_cubin, "nvrtcGetCUBIN");
   binder.optional(api.set_flow_callback, "nvrtcSetFlowCallback");
+  binder.optional(api.get_pch_heap_size, "nvrtcGetPCHHeapSize");
+  binder.optional(api.set_pch_heap_size, "nvrtcSetPCHHeapSize");
   return binder.missing();
 }
 

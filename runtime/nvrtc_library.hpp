@@ -32,6 +32,9 @@ struct NvrtcApi {
   decltype(&nvrtcGetCUBIN) get_cubin = nullptr;
   // Null where it is missing: a compile then runs to its end.
   decltype(&nvrtcSetFlowCallback) set_flow_callback = nullptr;
+  // The memory for precompiled headers; null: it stays as it is.
+  decltype(&nvrtcGetPCHHeapSize) get_pch_heap_size = nullptr;
+  decltype(&nvrtcSetPCHHeapSize) set_pch_heap_size = nullptr;
 };
 
 class NvrtcLibrary {

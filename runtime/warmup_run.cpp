@@ -1,10 +1,7 @@
 #include "runtime/warmup_run.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <map>
 #include <utility>
-#include <vector>
 
 namespace kiln {
 namespace {
@@ -14,8 +11,6 @@ using std::chrono::milliseconds;
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
 constexpr unsigned kBusyInARow = 4;
-// To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
-constexpr std::size_t kSharersOfAHeader = 3;
 // How often the sleep between looking at busy keys is doubled while none of them ends.
 constexpr unsigned kMostIdlePolls = 2;
 // Between looks at the clock and at who wants the warmup to end.
@@ -202,84 +197,6 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   }
   finish(task);
   return true;
-}
-
-// With all that there is looked up: what is left is compiled, and only now does it matter how many
-// fit into memory and what they took before.
-void WarmupRun::plan() {
-  if (waiting_.empty()) return;
-  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
-  jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
-  resident_before_ = resident_bytes();
-  plan_headers();
-  milliseconds sum{};
-  std::size_t known = 0;
-  for (const auto& [place, task] : waiting_)
-    if (const auto cost = state_.hints.find(*task->spec, task->report.architecture)) {
-      task->expected = *cost;
-      task->expected_known = true;
-      sum += cost->time;
-      ++known;
-    }
-  // What nothing is known of counts as the mean of the others.
-  const auto mean = known != 0 ? sum / static_cast<milliseconds::rep>(known) : milliseconds{0};
-  const auto unordered = std::exchange(waiting_, {});
-  for (const auto& [place, task] : unordered) {
-    if (!task->expected_known) task->expected.time = mean;
-    wait_in_line(*task);
-  }
-}
-
-// A header pays where several programs in one process use it.
-void WarmupRun::plan_headers() {
-  std::map<cache::Digest, std::vector<Task*>> by_header;
-  for (const auto& [place, task] : waiting_)
-    if (const auto header = state_.service.shared_header_of(*task->request))
-      by_header[*header].push_back(task);
-  const std::size_t processes = state_.workers != nullptr ? jobs_.jobs : 1;
-  for (const auto& [header, tasks] : by_header)
-    for (auto* const task : tasks)
-      task->request->share_header = tasks.size() >= kSharersOfAHeader * processes;
-}
-
-void WarmupRun::wait_in_line(Task& task) {
-  const auto expected = task.expected.time.count();
-  if (work_is_shared_)
-    waiting_.insert(
-        {{task.rank, -std::bit_width(static_cast<std::uint64_t>(expected)), random_()}, &task});
-  else
-    waiting_.insert({{task.rank, -expected, task.id.index}, &task});
-}
-
-void WarmupRun::look_again() {
-  if (busy_.empty()) return;
-  wait_in_line(*busy_.front());
-  busy_.pop_front();
-}
-
-// Others compile the same kernels. Each process then takes those that take about as long in an
-// order of its own; in the same order, each would find every key taken that the others are at.
-void WarmupRun::share_work() {
-  if (std::exchange(work_is_shared_, true)) return;
-  for (const auto& [place, task] : std::exchange(waiting_, {})) wait_in_line(*task);
-}
-
-std::uint64_t WarmupRun::bytes_of(const Task& task) const {
-  return task.expected.peak_bytes != 0 ? task.expected.peak_bytes : usual_bytes_;
-}
-
-// The first in line for which there is a job and memory; the first of all where nothing runs.
-WarmupRun::Task* WarmupRun::fitting() {
-  if (alone_ || compiling_ >= jobs_.jobs) return nullptr;
-  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
-    auto* const task = at->second;
-    if (compiling_ != 0 && limits_.memory_bytes &&
-        compiling_bytes_ + bytes_of(*task) > *limits_.memory_bytes)
-      continue;
-    waiting_.erase(at);
-    return task;
-  }
-  return nullptr;
 }
 
 void WarmupRun::finish(Task& task) {

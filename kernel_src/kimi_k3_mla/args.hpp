@@ -31,8 +31,10 @@ struct Args {
   float score_scale = 0;  // of a product of query and key, log2(e) included
   float output_scale = 1;
   u32 batch = 0;
+  u32 table_width = 0;  // page numbers of a request
+  u32 reserved = 0;
 };
-static_assert(sizeof(Args) == 104, "host and device must agree");
+static_assert(sizeof(Args) == 112, "host and device must agree");
 
 namespace attend {
 
@@ -52,12 +54,18 @@ KILN_SHARED constexpr u32 stages(u32 row_tile) {
   return row_tile / cluster_blocks(row_tile) > 48 ? 4 : 5;
 }
 
+/// E4M3 terms of a weight. With few columns the matrix units take no longer for two, the second of
+/// what the first leaves.
+KILN_SHARED constexpr u32 weight_terms(u32 row_tile) {
+  return row_tile <= 32 ? 2 : 1;
+}
+
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
 /// to 1024.
 struct Layout {
   u32 pages = 0;     // [stages] pages: four parts of 128 bytes of all keys, then the rope part
   u32 query = 0;     // [columns] rows in the same parts
-  u32 weights = 0;   // [2, columns, 128 keys] E4M3, of this tile and the one before
+  u32 weights = 0;   // [2, terms, columns, 128 keys] E4M3, of this tile and the one before
   u32 maxima = 0;    // [columns] as ordered integers
   u32 barriers = 0;  // a page is there; a page is done with
   u32 bytes = 0;
@@ -67,7 +75,7 @@ KILN_SHARED constexpr Layout layout(u32 row_tile) {
   Layout at;
   at.query = at.pages + stages(row_tile) * kPageBytes;
   at.weights = at.query + columns * kKeyDim;
-  at.maxima = at.weights + 2 * columns * kTileKeys;
+  at.maxima = at.weights + 2 * weight_terms(row_tile) * columns * kTileKeys;
   at.barriers = at.maxima + columns * 4;
   at.bytes = at.barriers + 2 * stages(row_tile) * 8;
   return at;

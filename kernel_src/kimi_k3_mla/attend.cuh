@@ -65,8 +65,8 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     const int first_key = tile * static_cast<int>(kTileKeys);
     if (first_key + static_cast<int>(kTileKeys) > all_see)
       mask(exponents, args, item, first_key + static_cast<int>(half * kPageKeys) + in_page);
-    const u32 weights = shared_at(kAt.weights) +
-                        static_cast<u32>(tile - item.first_tile) % 2 * (kColumns * kTileKeys);
+    const u32 weights = shared_at(kAt.weights) + static_cast<u32>(tile - item.first_tile) % 2 *
+                                                     (kTerms * kColumns * kTileKeys);
     float sums[kOwn];
     weigh(sums, exponents, weights, half);
     Products::publish();
@@ -181,6 +181,7 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
     device::cluster_arrive();
     device::cluster_wait();
   }
+  device::allow_next_kernel();  // once all blocks have started; it waits for what they store
   if (item.none()) {
   } else if (threadIdx.x >= kConsumerThreads) {
     device::fewer_registers<kProducerRegisters>();
@@ -203,7 +204,6 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
     add_up_sums(columns);
     store(columns, outputs, args, item);
   }
-  device::allow_next_kernel();
   if constexpr (kBlocks > 1) {  // a block's barriers must be there until its pair is done with them
     __syncwarp();
     device::cluster_arrive();

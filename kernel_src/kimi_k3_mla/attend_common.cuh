@@ -13,6 +13,7 @@ constexpr u32 kRowTile = key::row_tile;
 constexpr u32 kBlocks = cluster_blocks(kRowTile);  // that share each page
 constexpr u32 kColumns = kRowTile / kBlocks;       // rows of a block
 constexpr u32 kStages = stages(kRowTile);
+constexpr u32 kTerms = weight_terms(kRowTile);
 constexpr Layout kAt = layout(kRowTile);
 constexpr u32 kPartBytes = kPageKeys * 128;  // a part of a page
 constexpr u32 kParts = kLatentDim / 128;
@@ -115,7 +116,7 @@ __device__ __forceinline__ Item item_of(const Args& args) {
   item.first_row = first + static_cast<int>(rank * kColumns);
   // No further than the table names pages.
   const int given =
-      smaller(args.seq_lens[item.request], static_cast<int>(args.table_stride * kPageKeys));
+      smaller(args.seq_lens[item.request], static_cast<int>(args.table_width * kPageKeys));
   item.see_from = given - static_cast<int>(tokens) + 1;
   const int last = smaller(first + static_cast<int>(kRowTile), in_request) - 1;
   const int seen = item.see_from + last / static_cast<int>(args.heads);

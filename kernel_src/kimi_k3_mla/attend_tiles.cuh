@@ -134,22 +134,32 @@ __device__ __forceinline__ void weigh(float (&sums)[kOwn], const float (&exponen
   const u32 odd = lane / 4 % 2;
 #pragma unroll
   for (u32 pair = 0; pair < kOwn / 2; ++pair) {
-    u32 word = 0;  // two keys of one column, then of the next
+    float left[2][2];  // of the weights of two keys of one column, then of the next
 #pragma unroll
-    for (u32 i = 0; i < 2; ++i) {
-      const u32 two = device::e4m3x2_of_floats(device::power_of_2(exponents[pair * 4 + i]),
-                                               device::power_of_2(exponents[pair * 4 + 2 + i]));
-      const u32 rounded = device::f16x2_of_e4m3x2(two);
-      sums[pair * 2 + i] = device::float_of_f16(rounded) + device::float_of_f16(rounded >> 16);
-      word |= two << i * 16;
+    for (u32 i = 0; i < 4; ++i) left[i % 2][i / 2] = device::power_of_2(exponents[pair * 4 + i]);
+    sums[pair * 2] = sums[pair * 2 + 1] = 0;
+#pragma unroll
+    for (u32 term = 0; term < kTerms; ++term) {
+      u32 word = 0;
+#pragma unroll
+      for (u32 i = 0; i < 2; ++i) {
+        const u32 two = device::e4m3x2_of_floats(left[i][0], left[i][1]);
+        const u32 rounded = device::f16x2_of_e4m3x2(two);
+        const float first = device::float_of_f16(rounded);
+        const float second = device::float_of_f16(rounded >> 16);
+        sums[pair * 2 + i] += first + second;
+        left[i][0] -= first;
+        left[i][1] -= second;
+        word |= two << i * 16;
+      }
+      // The lane beside has the keys between: each makes a word of one column.
+      const u32 other = device::from_lane_across(word, 4);
+      const u32 four = device::pick_bytes(word, other, odd == 0 ? 0x5140 : 0x3726);
+      const u32 row = term * kColumns + pair * 8 + lane % 4 * 2 + odd;
+      device::store_shared_4(
+          weights + row / 8 * 1024 + device::in_rows_of_128(row, half * 4 + warp) + lane / 8 * 4,
+          four);
     }
-    // The lane beside has the keys between: each makes a word of one column.
-    const u32 other = device::from_lane_across(word, 4);
-    const u32 four = device::pick_bytes(word, other, odd == 0 ? 0x5140 : 0x3726);
-    const u32 row = pair * 8 + lane % 4 * 2 + odd;
-    device::store_shared_4(
-        weights + row / 8 * 1024 + device::in_rows_of_128(row, half * 4 + warp) + lane / 8 * 4,
-        four);
   }
 }
 
@@ -172,21 +182,22 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
     // sums of the one before are added.
     constexpr u32 behind = kColumns <= 32 ? 1 : 0;
     u32 values[2][4][4];
-    float sums[behind + 1][kHeld];
+    float sums[behind + 1][kTerms * kHeld];
     const auto take = [&](u32 block) {
 #pragma unroll
-      for (u32 i = 0; i < kHeld; ++i) outputs.dims[block][i] += sums[block % (behind + 1)][i];
+      for (u32 i = 0; i < kTerms * kHeld; ++i)
+        outputs.dims[block][i % kHeld] += sums[block % (behind + 1)][i];
     };
     load(values[0], 0);
 #pragma unroll
     for (u32 block = 0; block < kDimBlocks; ++block) {
       Products::begin();
-      Products::template columns_of_32<kColumns, false>(sums[block % (behind + 1)],
-                                                        values[block % 2][0], weights, 0);
+      Products::template columns_of_32<kTerms * kColumns, false>(sums[block % (behind + 1)],
+                                                                 values[block % 2][0], weights, 0);
 #pragma unroll
       for (u32 step = 1; step < 4; ++step)
-        Products::template columns_of_32<kColumns, true>(sums[block % (behind + 1)],
-                                                         values[block % 2][step], weights, step);
+        Products::template columns_of_32<kTerms * kColumns, true>(
+            sums[block % (behind + 1)], values[block % 2][step], weights, step);
       Products::go();
       if constexpr (behind == 0) {
         if (block + 1 < kDimBlocks) load(values[(block + 1) % 2], block + 1);
@@ -210,9 +221,10 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
       u32 values[4][4];
       load(values, block);
 #pragma unroll
-      for (u32 step = 0; step < 4; ++step)
-        Products::template columns_of_32<kColumns, true>(outputs.dims[block], values[step], weights,
-                                                         step);
+      for (u32 i = 0; i < 4 * kTerms; ++i)
+        Products::template columns_of_32<kColumns, true>(
+            outputs.dims[block], values[i / kTerms], weights + i % kTerms * (kColumns * kTileKeys),
+            i / kTerms);
     }
   }
 }

@@ -19,15 +19,15 @@ struct Shape {
   u64 query;  // new tokens of a request
   u64 keys;
 };
-constexpr std::array<std::string_view, 4> kProblems = {
-    "12 heads, 32768 keys", "96 heads, 32768 keys", "12 heads, 4 new tokens, 32768 keys",
-    "12 heads, 4096 keys"};
-constexpr std::array kShapes = {Shape{12, 1, 32768}, Shape{96, 1, 32768}, Shape{12, 4, 32768},
-                                Shape{12, 1, 4096}};
+constexpr std::array<std::string_view, 4> kProblems = {"12 heads, 8192 keys", "96 heads, 8192 keys",
+                                                       "12 heads, 4 new tokens, 8192 keys",
+                                                       "12 heads, 1024 keys"};
+constexpr std::array kShapes = {Shape{12, 1, 8192}, Shape{96, 1, 8192}, Shape{12, 4, 8192},
+                                Shape{12, 1, 1024}};
 static_assert(kProblems.size() == kShapes.size());
 
 // More take gigabytes.
-constexpr u64 kMostRequests = 64;
+constexpr u64 kMostRequests = 256;
 // The host computes some of the rows in double; all of them would take minutes.
 constexpr u64 kCheckedRows = 8;
 

@@ -1,6 +1,7 @@
 #include "kernel_src/kimi_k3_mla/launch.hpp"
 
 #include <string>
+#include <utility>
 
 #include "kernel_src/argument_checks.hpp"
 
@@ -17,7 +18,8 @@ TensorMapSpec map_of(const Call& call, u32 box_dims, Swizzle swizzle) {
           .extents = {kKeyDim, kPageKeys, call.pages},
           .strides_bytes = {call.row_stride_bytes, call.page_stride_bytes},
           .box = {box_dims, kPageKeys, 1},
-          .swizzle = swizzle};
+          .swizzle = swizzle,
+          .l2_promotion = L2Promotion::bytes_128};
 }
 
 /// Where `key` stands among the registered ones; their count where it does not.
@@ -43,6 +45,12 @@ Status check_clusters(const Plan& plan) {
 
 }  // namespace
 
+// Here rather than in the class: inlined, GCC 12 takes an empty optional for an uninitialised one.
+Launches::Launches() = default;
+Launches::Launches(Launches&& other) noexcept = default;
+Launches& Launches::operator=(Launches&& other) noexcept = default;
+Launches::~Launches() = default;
+
 Status Launches::launch(CUstream stream) noexcept {
   if (chosen_attend_ == nullptr) return {};
   if (Status launched = chosen_attend_->launch(stream); !launched || chosen_reduce_ == nullptr)
@@ -67,8 +75,10 @@ Result<Attention> Attention::create(Runtime& runtime, const Programs& programs) 
 
 Result<Launches> Attention::prepare(const Arguments& arguments, const Plan& plan) const {
   Launches launches;
-  KILN_TRY(launches.latent_, runtime_->tensor_map_builder());
-  KILN_TRY(launches.rope_, runtime_->tensor_map_builder());
+  for (int i = 0; i < 2; ++i) {
+    KILN_TRY(auto builder, runtime_->tensor_map_builder());
+    launches.maps_.push_back(std::move(builder));
+  }
   for (const auto& program : attend_) {
     KILN_TRY(const Kernel kernel, runtime_->get(program.id));
     Plan any{.row_tile = program.key.row_tile,
@@ -111,12 +121,12 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
   LaunchDescriptor& first = launches.attend_[attend];
   // Requests without any key bring no page, and an empty cache has no map.
   if (call->pages != 0) {
-    const auto latent = launches.latent_->build(map_of(*call, 128, Swizzle::bytes_128));
+    const auto latent = launches.maps_[0].build(map_of(*call, 128, Swizzle::bytes_128));
     if (!latent) return latent.status();
-    const auto rope = launches.rope_->build(map_of(*call, kRopeDim, Swizzle::bytes_64));
+    const auto rope = launches.maps_[1].build(map_of(*call, kRopeDim, Swizzle::bytes_64));
     if (!rope) return rope.status();
-    if (Status set = first.set_argument(0, launches.latent_->map()); !set) return set;
-    if (Status set = first.set_argument(1, launches.rope_->map()); !set) return set;
+    if (Status set = first.set_argument(0, launches.maps_[0].map()); !set) return set;
+    if (Status set = first.set_argument(1, launches.maps_[1].map()); !set) return set;
   }
   if (Status set = first.set_argument(2, args); !set) return set;
   if (Status set = first.set_grid(plan.grid); !set) return set;

@@ -5,7 +5,6 @@
 // Lifetime: the Runtime must outlive an Attention; a Launches stands alone.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "kernel_src/kimi_k3_mla/contract.hpp"
@@ -19,6 +18,11 @@ namespace kiln::kernels::kimi_k3_mla {
 /// while that ends (programmatic dependent launch).
 class KILN_API Launches {
  public:
+  Launches();
+  Launches(Launches&& other) noexcept;
+  Launches& operator=(Launches&& other) noexcept;
+  ~Launches();
+
   /// Does nothing for a call without tokens.
   /// Errors  as LaunchDescriptor::launch
   Status launch(CUstream stream) noexcept;
@@ -35,7 +39,7 @@ class KILN_API Launches {
   std::vector<LaunchDescriptor> attend_, reduce_;
   LaunchDescriptor* chosen_attend_ = nullptr;  // null: nothing to launch
   LaunchDescriptor* chosen_reduce_ = nullptr;  // null: no splits
-  std::optional<TensorMapBuilder> latent_, rope_;
+  std::vector<TensorMapBuilder> maps_;  // of the latent part of the cache and of its rope part
   Plan plan_{};
 };
 

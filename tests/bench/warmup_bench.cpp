@@ -1,6 +1,6 @@
 // Warmups: cold ones beside bare NVRTC doing the same compiles in as many threads, and herds of 8
-// and 64 processes that want the same 50 kernels of 20 ms each. Needs NVRTC for the first part and
-// no GPU.
+// and 64 processes that want the same 50 kernels of 20 ms each; what a precompiled header saves.
+// Needs NVRTC and no GPU.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -138,6 +138,53 @@ void add_cold(bench::Report& report, unsigned threads) {
   report.add(title + "threads: bare NVRTC", "s", bare, {"one thread's share", linear});
 }
 
+constexpr int kHeaderKernels = 20;
+
+// The same kernel with and without the line that asks for a precompiled header.
+double header_seconds(std::string_view includes, bool shared, unsigned jobs, bool workers) {
+  const test::TemporaryDirectory directory;
+  RuntimeOptions options{.cache_directory = directory / "cache"};
+  if (workers) options.worker_command = {"/proc/self/exe", "compile-worker"};
+  auto runtime = must(Runtime::open(options));
+  must(runtime.add_source("heavy.cu", std::string(includes) +
+                                          (shared ? "#pragma nv_hdrstop\n" : "") +
+                                          "#include \"jit/key.cuh\"\n"
+                                          "extern \"C\" __global__ void entry(float* x) {\n"
+                                          "  cuda::std::array<float, 3> all{1, 2, key::factor};\n"
+                                          "  *x *= all[threadIdx.x % 3];\n}\n"));
+  for (int i = 0; i < kHeaderKernels; ++i)
+    static_cast<void>(must(runtime.add(
+        {.name = "heavy", .source = "heavy.cu", .key = {{"factor", "i32", std::to_string(i)}}})));
+  return bench::time_of([&] {
+           const auto done = must(runtime.warmup({.architectures = {kArchitecture}, .jobs = jobs}));
+           if (done.compiled != kHeaderKernels) fail("not all was compiled");
+           for (const auto& kernel : done.kernels)
+             if (kernel.header_shared != shared) fail("the precompiled header was not used");
+         }) /
+         1e6;
+}
+
+void add_headers(bench::Report& report) {
+  constexpr std::pair<const char*, const char*> kIncludes[] = {
+      {"cuda/std/array", "#include <cuda/std/array>\n"},
+      {"cuda/std/array, atomic, tuple",
+       "#include <cuda/std/array>\n#include <cuda/std/atomic>\n#include <cuda/std/tuple>\n"}};
+  for (const auto& [name, lines] : kIncludes)
+    for (const bool workers : {false, true}) {
+      const unsigned jobs = workers ? 2 : 1;
+      const std::string_view includes = lines;
+      std::vector<double> with, without;
+      for (int round = 0; round < report.rounds(); ++round) {
+        with.push_back(in_process([&] { return header_seconds(includes, true, jobs, workers); }));
+        without.push_back(
+            in_process([&] { return header_seconds(includes, false, jobs, workers); }));
+      }
+      report.add(std::to_string(kHeaderKernels) + " keys, " + name +
+                     (workers ? ", 2 workers" : ", 1 thread") + ": one precompiled header",
+                 "s", with, {"without", without});
+    }
+}
+
 constexpr int kHerdKernels = 50, kHerdMilliseconds = 20;
 
 // All begin at one instant, with their kernels registered; the last one's end counts, in
@@ -191,6 +238,7 @@ void add_herd(bench::Report& report, int processes) {
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "compile-worker") return serve_compiles();
   bench::Report report("warmup", argc, argv, 5);
+  add_headers(report);
   add_cold(report, std::max(2u, std::thread::hardware_concurrency()));
   for (const int processes : {8, 64}) add_herd(report, processes);
   return report.finish();

@@ -45,7 +45,7 @@ TEST_F(Completion, BashOffersVerbsOptionsValuesAndFiles) {
   EXPECT_EQ(bash("cache ''").rfind("ls show extract verify", 0), 0u) << bash("cache ''");
   EXPECT_EQ(bash("--json cache ext"), "extract");
   EXPECT_EQ(bash("prewarm --dr"), "--dry-run");
-  EXPECT_EQ(bash("prewarm --model ''"), "deepseek-v4.1-flash");
+  EXPECT_EQ(bash("prewarm --model ''"), "deepseek-v4.1-flash kimi-k3");
   EXPECT_EQ(bash("prewarm --model = deep"), "deepseek-v4.1-flash");
   EXPECT_EQ(bash("prewarm --kv ="), "nvfp4 fp8");
   EXPECT_EQ(bash("prewarm --tp ''"), "");
@@ -81,8 +81,8 @@ TEST_F(Completion, FishOffersTheSame) {
   };
   EXPECT_EQ(offers("kiln doct"), "doctor\tShow what is in force here, and what is wrong\n");
   EXPECT_NE(offers("kiln cache ").find("extract\t"), std::string::npos);
-  EXPECT_EQ(offers("kiln prewarm --model "),
-            "deepseek-v4.1-flash\tA model that Kiln knows: deepseek-v4.1-flash\n");
+  EXPECT_EQ(offers("kiln prewarm --model deep"),
+            "deepseek-v4.1-flash\tA model that Kiln knows: deepseek-v4.1-flash, kimi-k3\n");
   EXPECT_EQ(offers("kiln compile s"), "scale.cu\n");
 }
 

@@ -188,6 +188,9 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
   for (const auto& known : kernels::kernel_benches())
     for (std::size_t problem = 0; problem < known.problems.size(); ++problem)
       for (const std::uint64_t tokens : {1u, 8u, 65u}) {
+        // Each of its tokens is a request of thousands of keys: the least of them is enough.
+        const bool of_requests = known.name == "kimi_k3_mla_attend";
+        if (of_requests && (tokens != 1 || problem + 1 != known.problems.size())) continue;
         SCOPED_TRACE(std::string(known.name) + ", " + std::string(known.problems[problem]));
         const auto made = known.make(*device_, problem, tokens);
         ASSERT_TRUE(made) << message_of(made);
@@ -197,9 +200,10 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
         ASSERT_TRUE(comparison) << message_of(comparison);
         EXPECT_TRUE(comparison->last().wrong_output);
         // Nothing runs here, so the outputs hold what the harness filled them with.
-        const bool exact = known.name == "dsv41_kv_insert";
-        EXPECT_TRUE(says(*comparison, exact ? "is 165 for" : "off in the Frobenius norm"))
-            << comparison->last().faults.front();
+        const auto* what = known.name == "dsv41_kv_insert" ? "is 165 for"
+                           : of_requests                   ? "off; 0.01 + 2 % at most"
+                                                           : "off in the Frobenius norm";
+        EXPECT_TRUE(says(*comparison, what)) << comparison->last().faults.front();
       }
 }
 

@@ -89,7 +89,7 @@ class KimiK3Steps : public FakeDriverFixture {
 };
 
 TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) {
-  const auto layer = layer_of({.tp = 8, .max_batch = 200, .max_query = 8, .max_keys = 64000});
+  const auto layer = layer_of({.tp = 8, .max_batch = 200, .max_query = 9, .max_keys = 64000});
   warm_up();
   const auto warm = runtime_->counters();
   EXPECT_EQ(warm.compiles, layer.kernels().size());
@@ -109,7 +109,8 @@ TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) 
            Row{8, 4, 1000, {16, 1, 8}, 1, 48, {96, 1, 1}},
            Row{66, 5, 1000, {2, 1, 66}, 1, 64, {495, 1, 1}},
            Row{67, 5, 1000, {1, 1, 67}, 1, 64, {0, 1, 1}},
-           Row{8, 8, 1000, {2 * 8 * 8, 1, 1}, 2, 128, {192, 1, 1}},
+           Row{8, 9, 1000, {2 * 8 * 8, 1, 1}, 2, 128, {216, 1, 1}},
+           Row{8, 8, 1000, {2 * 8, 1, 8}, 2, 96, {192, 1, 1}},
            Row{8, 8, 127, {2 * 8, 1, 8}, 2, 96, {192, 1, 1}},
            Row{200, 1, 1000, {1, 1, 200}, 1, 16, {0, 1, 1}},
        }) {
@@ -137,7 +138,8 @@ TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) 
     const auto joined = seen[1].argument<mla::Args>(0);
     EXPECT_EQ(std::memcmp(&joined, &args, sizeof args), 0);
   }
-  EXPECT_EQ(runtime_->counters(), warm);
+  EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
+  EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
 }
 
 TEST_F(KimiK3Steps, DescribeTheCacheAsPages) {

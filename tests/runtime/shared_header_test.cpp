@@ -5,6 +5,7 @@
 
 #include "runtime/compiler.hpp"
 #include "runtime/file_memo.hpp"
+#include "runtime/toolkit_headers.hpp"
 #include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
@@ -102,6 +103,33 @@ TEST_F(SharedHeaderTest, ThreeKeysThroughOneHeaderGiveTheirOwnCode) {
   cubins.insert(cubin_with_header(expression));
   EXPECT_EQ(cubins.size(), 4u);
   EXPECT_TRUE(std::filesystem::is_empty(temporary_)) << "a header has a name while it is used";
+}
+
+// NVRTC by its own choice instantiates templates ahead, which puts the symbols of this one into
+// another order.
+TEST_F(SharedHeaderTest, TheToolkitsLibraryGivesTheSameCode) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC takes its seconds for this, and is the same in every build";
+#endif
+  const auto headers = find_toolkit_headers(*search_.found, process_environment());
+  roots_.clear();
+  bool there = false;
+  for (const auto& root : headers.roots) {
+    roots_.push_back({root, /*toolkit=*/true});
+    there = there || std::filesystem::exists(root / "cuda" / "std" / "tuple");
+  }
+  if (!there) GTEST_SKIP() << "no <cuda/std/tuple> beside this NVRTC";
+  EXPECT_NE(cubin_with_header(program(R"(#include <cuda/std/atomic>
+#include <cuda/std/tuple>
+#pragma nv_hdrstop
+#include "jit/key.cuh"
+extern "C" __global__ void entry(float* x) {
+  const cuda::std::tuple<int, float> pair{key::factor, 2.0f};
+  *x *= cuda::std::get<0>(pair) + cuda::std::get<1>(pair);
+}
+)",
+                                      3)),
+            "");
 }
 
 TEST_F(SharedHeaderTest, AnEditedHeaderGivesANewOne) {

@@ -7,9 +7,10 @@
 //   // fake: crash         ends the process by a signal
 //   // fake: crash once /file   the same, unless the file is there, which it makes
 //
-// KILN_FAKE_NVRTC_MS is a time that every compile takes beside. KILN_FAKE_NVRTC_LOG names a file
-// that gets a line when a compile begins and one when it ends, by which tests count compiles over
-// all processes. The "machine code" holds nothing but the kernel.
+// KILN_FAKE_NVRTC_MS is a time that every compile takes beside; KILN_FAKE_NVRTC_GATE names a file
+// that must be there before one ends. KILN_FAKE_NVRTC_LOG names a file that gets a line when a
+// compile begins and one when it ends, by which tests count compiles over all processes. The
+// "machine code" holds nothing but the kernel.
 #include <fcntl.h>
 #include <nvrtc.h>
 #include <signal.h>
@@ -149,6 +150,10 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   note("begin " + name);
   if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)
     std::this_thread::sleep_for(milliseconds(std::atoi(time)));
+  if (const char* const gate = std::getenv("KILN_FAKE_NVRTC_GATE"); gate != nullptr)
+    while (::access(gate, F_OK) != 0 &&
+           (program->callback == nullptr || program->callback(program->payload, nullptr) == 0))
+      std::this_thread::sleep_for(milliseconds(1));
   auto result = NVRTC_SUCCESS;
   std::istringstream lines(program->text);
   for (std::string line; result == NVRTC_SUCCESS && std::getline(lines, line);) {
