@@ -54,7 +54,11 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
          server.read_until(fd, "\r\n");
          server.drip(fd, "*2\r\n$4000\r\n" + std::string(4000, 'x'), 5ms);
        }},
-      {RemoteFailure::reset, [](FaultServer&, int fd) { FaultServer::reset(fd); }},
+      {RemoteFailure::reset,
+       [](FaultServer& server, int fd) {
+         server.read_until(fd, "lease\r\n");  // earlier it would be no connection at all
+         FaultServer::reset(fd);
+       }},
       {RemoteFailure::bad_reply, reply("HTTP/1.1 400 Bad Request\r\n\r\n")},
       {RemoteFailure::bad_reply, reply("*1000000000\r\n")},
       {RemoteFailure::bad_reply, reply("*2147483647\r\n$1\r\n")},

@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -26,7 +26,8 @@ constexpr std::uint64_t kMostBytes = 2048;
 struct Server {
   int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   int port = 0;
-  std::atomic<const std::string*> answer{nullptr};
+  std::mutex mutex;
+  std::string answer;
 
   Server() {
     sockaddr_in address{};
@@ -44,7 +45,11 @@ struct Server {
         if (fd < 0) continue;
         char request[4096];
         if (::recv(fd, request, sizeof request, 0) > 0) {
-          const std::string& text = *answer.load();
+          // A copy: the client may have given up, and gone on to the next one.
+          const std::string text = [this] {
+            const std::lock_guard lock(mutex);
+            return answer;
+          }();
           static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
         }
         // What the client has not read yet would be lost with an early end.
@@ -67,8 +72,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       {.objects = url,
        .most_object_bytes = kMostBytes,
        .times = {.connect = milliseconds(5000), .first_byte = milliseconds(5000)}}));
-  const std::string answer(reinterpret_cast<const char*>(data), size);
-  server.answer = &answer;
+  {
+    const std::lock_guard lock(server.mutex);
+    server.answer.assign(reinterpret_cast<const char*>(data), size);
+  }
   const Answer got = client->get("00");
   must(got.body.size() <= kMostBytes, "no more is kept than was allowed");
   must(got.failure == RemoteFailure::none || !got.yes, "a failure is no yes");
