@@ -152,8 +152,10 @@ struct HttpClient::State {
     const WithoutSigpipe guard;
     auto connection = connections.take();
     if (connection == nullptr)
-      connection = std::make_unique<Connection>(
-          Connection{Easy(::curl_easy_init()), Multi(::curl_multi_init())});
+      connection = std::make_unique<Connection>(Connection{.multi = Multi(::curl_multi_init())});
+    // A fresh one each time, since the connection is kept by the other: libcurl before 8.1 looks at
+    // a freed header of the handle's last transfer when an answer begins with a folded line.
+    connection->easy.reset(::curl_easy_init());
     if (!connection->easy || !connection->multi)
       return Answer::failed(RemoteFailure::cannot_connect, "libcurl has no memory");
     CURL* const easy = connection->easy.get();
@@ -176,7 +178,6 @@ struct HttpClient::State {
 
  private:
   void prepare(CURL* easy, Method method, const std::string& url, Transfer& transfer) const {
-    ::curl_easy_reset(easy);
     set_common(easy, options);
     ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
     ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers.get());
