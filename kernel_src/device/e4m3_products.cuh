@@ -8,7 +8,7 @@
 // Factors whose sum runs over their rows come in registers, as "columns": what
 // load_columns() takes from 32 rows. Of each 16 of them it brings rows 2t, 2t + 1, 8 + 2t and
 // 9 + 2t together, t = 0 to 3, and its own rows, 16 bytes of the matrix's rows, in the order 0, 2,
-// ..., 14, 1, 3, ..., 15. The other factor has its elements in that order: sum_place().
+// ..., 14, 1, 3, ..., 15. The other factor has its elements in that order.
 #pragma once
 
 #include "kernel_src/device/ptx_arithmetic.cuh"

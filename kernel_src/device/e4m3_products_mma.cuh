@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernel_src/device/e4m3_products.cuh"
+#include "kernel_src/device/ptx_arithmetic.cuh"
 #include "kernel_src/device/ptx_convert.cuh"
 #include "kernel_src/device/ptx_shared.cuh"
 
@@ -36,8 +37,19 @@ struct E4m3Mma {
     multiply_piece<columns, 128>(sums, factor[0], factor[1], by, step * 2);
     multiply_piece<columns, 128>(sums, factor[2], factor[3], by, step * 2 + 1);
   }
+  /// The same, added, with all elements times `scale`, two equal f16 whose products are exact.
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void columns_of_32_scaled(float (&sums)[columns / 2],
+                                                              const kernels::u32 (&factor)[4],
+                                                              kernels::u32 by, kernels::u32 step,
+                                                              kernels::u32 scale) {
+    multiply_piece<columns, 128>(sums, factor[0], factor[1], by, step * 2, scale);
+    multiply_piece<columns, 128>(sums, factor[2], factor[3], by, step * 2 + 1, scale);
+  }
 
  private:
+  static constexpr kernels::u32 kOnes = 0x3c003c00;
+
   template <kernels::u32 count>
   static __device__ __forceinline__ void clear(float (&sums)[count]) {
 #pragma unroll
@@ -65,9 +77,13 @@ struct E4m3Mma {
   template <kernels::u32 columns, kernels::u32 row_bytes>
   static __device__ __forceinline__ void multiply_piece(float (&sums)[columns / 2],
                                                         kernels::u32 low_row, kernels::u32 high_row,
-                                                        kernels::u32 by, kernels::u32 piece) {
-    const kernels::u32 a[4] = {f16x2_of_e4m3x2(low_row), f16x2_of_e4m3x2(high_row),
-                               f16x2_of_e4m3x2(low_row >> 16), f16x2_of_e4m3x2(high_row >> 16)};
+                                                        kernels::u32 by, kernels::u32 piece,
+                                                        kernels::u32 scale = kOnes) {
+    kernels::u32 a[4] = {f16x2_of_e4m3x2(low_row), f16x2_of_e4m3x2(high_row),
+                         f16x2_of_e4m3x2(low_row >> 16), f16x2_of_e4m3x2(high_row >> 16)};
+    if (scale != kOnes)
+#pragma unroll
+      for (kernels::u32& pair : a) pair = multiply_f16x2(pair, scale);
     const kernels::u32 lane = threadIdx.x % 32;
 #pragma unroll
     for (kernels::u32 group = 0; group < columns / 8; ++group) {

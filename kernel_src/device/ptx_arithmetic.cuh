@@ -19,6 +19,13 @@ __device__ __forceinline__ kernels::u32 multiply_bf16x2(kernels::u32 a, kernels:
   return products;
 }
 
+/// mul.rn.f16x2, sm_53+: both products, rounded to even.
+__device__ __forceinline__ kernels::u32 multiply_f16x2(kernels::u32 a, kernels::u32 b) {
+  kernels::u32 products;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+  return products;
+}
+
 /// lop3.b32, all: the bits of `a` where `mask` has ones, those of `b` elsewhere.
 __device__ __forceinline__ kernels::u32 select_bits(kernels::u32 mask, kernels::u32 a,
                                                     kernels::u32 b) {

@@ -11,6 +11,12 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
+/// barrier.cluster.arrive.release, sm_90+: the same, after all that this thread has written in the
+/// cluster and arrived at.
+__device__ __forceinline__ void cluster_arrive_release() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
 /// barrier.cluster.wait.acquire, sm_90+: until all threads of the cluster have arrived.
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

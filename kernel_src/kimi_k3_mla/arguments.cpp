@@ -49,7 +49,7 @@ Args args_of(const Call& call, const Plan& plan) noexcept {
           .score_scale = call.softmax_scale_log2,
           .output_scale = call.output_scale,
           .batch = static_cast<u32>(call.batch),
-          .table_width = static_cast<u32>(call.table_width)};
+          .table_width = call.pages == 0 ? 0 : static_cast<u32>(call.table_width)};
 }
 
 }  // namespace kiln::kernels::kimi_k3_mla

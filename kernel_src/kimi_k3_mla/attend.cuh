@@ -2,10 +2,11 @@
 //
 // A block, or a pair of them, works on some packed rows of one request against a split of its keys,
 // 128 keys at a time. One warp brings pages by tensor map, a pair's each half of them to both; two
-// warpgroups score a page each, agree on the columns' maxima, write weights as E4M3 and sum 256
-// dims each. Sums of a tile start at zero, since the matrix units keep few bits of a sum, and are
-// added to what was there, which is then scaled to the new maximum at no cost: so the maximum is
-// exact rather than lazy.
+// warpgroups score a page each, write weights as E4M3 and sum 256 dims each. Weights are relative
+// to a reference of their column, which the warpgroups agree on anew only when one does not fit
+// E4M3: in the first tile, and when a score rises by some octaves. It never falls. Sums of a tile
+// start at zero, since the matrix units keep few bits of a sum, and are added to the outputs in
+// fp32.
 #pragma once
 
 #include "kernel_src/device/ptx_grid_dependency.cuh"
@@ -28,9 +29,9 @@ __device__ __forceinline__ void done_with(u32 stage) {
   }
 }
 
-// Whether the next tile's scores start before this one's values are summed. Its pages are then held
-// longer, which costs a block alone more of the memory's time than it gains; with 64 columns there
-// are no registers for it.
+// Whether the next tile's scores start before this one's values are summed. Pages are held longer
+// then, so fewer are on their way: a block alone loses by it. With 64 columns there are no
+// registers for it.
 template <class Products>
 constexpr bool kAhead = kRowTile == 96 ? Products::kGoesOn : false;
 
@@ -150,7 +151,8 @@ __device__ __forceinline__ void store(const Columns& columns, const Outputs& out
       to = args.partial_outputs + partial * kLatentDim;
       if (first_dim == 0) {
         args.partial_maxima[partial] = kWeightShift - columns.shift[own];
-        args.partial_sums[partial] = columns.sum[own] * (1.0f / 64);
+        args.partial_sums[partial] =
+            columns.sum[own] * (1.0f / (1 << static_cast<int>(kWeightShift)));
       }
       if (columns.sum[own] == 0) continue;  // the reducer looks no further
     }
@@ -185,6 +187,7 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
   }
   device::allow_next_kernel();  // once all blocks have started; it waits for what they store
   if (item.none()) {
+    // Nothing is written for rows that no request has.
   } else if (threadIdx.x >= kConsumerThreads) {
     device::fewer_registers<kProducerRegisters>();
     if (threadIdx.x < kConsumerThreads + 32) bring_pages(latent, rope, args, item);
@@ -208,7 +211,7 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
   }
   if constexpr (kBlocks > 1) {  // a block's barriers must be there until its pair is done with them
     __syncwarp();
-    device::cluster_arrive();
+    device::cluster_arrive_release();
     device::cluster_wait();
   }
 }

@@ -147,9 +147,9 @@ __device__ __forceinline__ void weigh(float (&sums)[kOwn], const float (&exponen
         const u32 rounded = device::f16x2_of_e4m3x2(two);
         const float first = device::float_of_f16(rounded);
         const float second = device::float_of_f16(rounded >> 16);
-        sums[pair * 2 + i] += first + second;
-        left[i][0] -= first;
-        left[i][1] -= second;
+        sums[pair * 2 + i] += (first + second) * (term == 0 ? 1 : 1 / kSecondScale);
+        left[i][0] = (left[i][0] - first) * kSecondScale;
+        left[i][1] = (left[i][1] - second) * kSecondScale;
         word |= two << i * 16;
       }
       // The lane beside has the keys between: each makes a word of one column.
@@ -170,12 +170,13 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
   const u32 warp = threadIdx.x / 32 % 4;
   const u32 half = threadIdx.x / 128;
   const u32 piece = half * 2 * kPartBytes + lane / 8 * 1024 + lane % 8 * 128;
+  const auto load_step = [&](u32(&values)[4], u32 block, u32 step) {
+    device::load_columns(values, pages[step / 2] + piece + block / 2 * kPartBytes +
+                                     step % 2 * 4096 + ((block % 2 * 4 + warp) ^ lane % 8) * 16);
+  };
   const auto load = [&](u32(&values)[4][4], u32 block) {
 #pragma unroll
-    for (u32 step = 0; step < 4; ++step)
-      device::load_columns(values[step], pages[step / 2] + piece + block / 2 * kPartBytes +
-                                             step % 2 * 4096 +
-                                             ((block % 2 * 4 + warp) ^ lane % 8) * 16);
+    for (u32 step = 0; step < 4; ++step) load_step(values[step], block, step);
   };
   if constexpr (Products::kGoesOn) {
     // While the matrix units are at a block, the next one's values come, and with few columns the
@@ -186,7 +187,8 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
     const auto take = [&](u32 block) {
 #pragma unroll
       for (u32 i = 0; i < kTerms * kHeld; ++i)
-        outputs.dims[block][i % kHeld] += sums[block % (behind + 1)][i];
+        outputs.dims[block][i % kHeld] +=
+            sums[block % (behind + 1)][i] * (i < kHeld ? 1 : 1 / kSecondScale);
     };
     load(values[0], 0);
 #pragma unroll
@@ -217,14 +219,13 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
     }
   } else {
 #pragma unroll
-    for (u32 block = 0; block < kDimBlocks; ++block) {
-      u32 values[4][4];
-      load(values, block);
-#pragma unroll
-      for (u32 i = 0; i < 4 * kTerms; ++i)
-        Products::template columns_of_32<kColumns, true>(
-            outputs.dims[block], values[i / kTerms], weights + i % kTerms * (kColumns * kTileKeys),
-            i / kTerms);
+    for (u32 i = 0; i < kDimBlocks * 4; ++i) {
+      u32 values[4];
+      load_step(values, i / 4, i % 4);
+      Products::template columns_of_32<kColumns, true>(outputs.dims[i / 4], values, weights, i % 4);
+      if constexpr (kTerms == 2)
+        Products::template columns_of_32_scaled<kColumns>(
+            outputs.dims[i / 4], values, weights + kColumns * kTileKeys, i % 4, kOverSecondScale);
     }
   }
 }

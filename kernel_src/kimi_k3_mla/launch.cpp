@@ -43,12 +43,38 @@ Status check_clusters(const Plan& plan) {
                           "; make the plan with constants_for()");
 }
 
+/// A plan of fewer requests or rows would leave outputs unwritten.
+Status check_rows(const Call& call, const Plan& plan) {
+  const u64 rows = u64{plan.row_tiles} * plan.row_tile;
+  if (plan.grid.x != 0 && plan.items == call.batch * plan.row_tiles &&
+      rows >= call.max_query * call.heads)
+    return {};
+  return kCheck.wrong(
+      "plan", std::to_string(plan.items) + " items of " + std::to_string(rows) + " rows",
+      "the call has " + std::to_string(call.batch) + " requests of up to " +
+          std::to_string(call.max_query * call.heads) + " rows; make the plan of its problem()");
+}
+
 }  // namespace
 
 // Here rather than in the class: inlined, GCC 12 takes an empty optional for an uninitialised one.
 Launches::Launches() = default;
-Launches::Launches(Launches&& other) noexcept = default;
-Launches& Launches::operator=(Launches&& other) noexcept = default;
+Launches::Launches(Launches&& other) noexcept
+    : attend_(std::move(other.attend_)),
+      reduce_(std::move(other.reduce_)),
+      chosen_attend_(std::exchange(other.chosen_attend_, nullptr)),
+      chosen_reduce_(std::exchange(other.chosen_reduce_, nullptr)),
+      maps_(std::move(other.maps_)),
+      plan_(other.plan_) {}
+Launches& Launches::operator=(Launches&& other) noexcept {
+  attend_ = std::move(other.attend_);
+  reduce_ = std::move(other.reduce_);
+  chosen_attend_ = std::exchange(other.chosen_attend_, nullptr);
+  chosen_reduce_ = std::exchange(other.chosen_reduce_, nullptr);
+  maps_ = std::move(other.maps_);
+  plan_ = other.plan_;
+  return *this;
+}
 Launches::~Launches() = default;
 
 Status Launches::launch(CUstream stream) noexcept {
@@ -106,7 +132,8 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
   const auto call = check(arguments);
   if (!call) return call.status();
   launches.plan_ = plan;
-  if (call->tokens == 0 || plan.grid.x == 0) return {};
+  if (call->tokens == 0) return {};
+  if (Status good = check_rows(*call, plan); !good) return good;
   if (Status good = check_workspace(*call, plan); !good) return good;
   if (Status good = check_clusters(plan); !good) return good;
 

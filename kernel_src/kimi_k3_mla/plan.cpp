@@ -37,6 +37,10 @@ Status check(const Problem& problem, u32 sm_count, const Constants& constants) {
         problem.query > kMostKeys ? "query" : "keys",
         std::to_string(std::max(problem.query, problem.keys)),
         "it must be at most " + std::to_string(kMostKeys) + ": lengths are 32-bit integers");
+  if (problem.query * problem.heads > kMostRequestRows)
+    return kCheck.wrong("query * heads", std::to_string(problem.query * problem.heads),
+                        "it must be at most " + std::to_string(kMostRequestRows) +
+                            ": packed rows are counted in 32 bits");
   if (problem.split > kMostSplits)
     return kCheck.wrong("split", std::to_string(problem.split),
                         "it must be from 1 to 256, which a reducer can join, or 0 for the "

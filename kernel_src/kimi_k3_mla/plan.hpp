@@ -22,7 +22,8 @@ inline constexpr u32 kMostSplits = 256;                   // what the largest re
 inline constexpr u32 kMostKeys = 0x7fffffff - kTileKeys;  // lengths are int32
 inline constexpr u32 kMostBatch = 65535;                  // the grid's z dimension
 inline constexpr u32 kMostSms = 65536;
-inline constexpr u32 kMostRowTiles = 65535;  // its y dimension
+inline constexpr u32 kMostRequestRows = 1u << 30;  // packed rows of a request
+inline constexpr u32 kMostRowTiles = 65535;        // its y dimension
 
 /// What the planner takes for granted about a machine: a set for each that was looked at.
 struct Constants {
@@ -62,7 +63,7 @@ struct Problem {
 
 enum class Route : unsigned char {
   row_tiles,  ///< a block, or a pair of them, for up to 96 packed rows
-  wide,       ///< a pair of blocks for 128 packed rows, with the keys shared out
+  wide,       ///< a pair of blocks for 128 packed rows, 64 each; every page goes to both
 };
 
 /// What joins the splits of a row.
@@ -108,7 +109,7 @@ struct Plan {
 ///
 /// Units   grids in blocks
 /// Errors  invalid_argument naming the field, its value and what is allowed
-/// Source  the planner of FlashInfer's Kimi-K3 MLA (pull requests 5552 and 5602); see NOTES.md
+/// Source  the planner of FlashInfer's Kimi-K3 MLA (pull requests 5552 and 5602)
 KILN_API Result<Plan> plan(const Problem& problem, u32 sm_count, const Constants& constants);
 
 /// How plan()'s two launches look. Requires cluster_blocks to be what the kernel of its row tile

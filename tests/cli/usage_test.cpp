@@ -98,7 +98,7 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
                                                        {"prewarm"},
                                                        {"compile"},
                                                        {"bench"},
-                                                        {"plan"},
+                                                       {"plan"},
                                                        {"doctor"},
                                                        {"explain"},
                                                        {"keygen"},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -178,6 +179,8 @@ std::vector<Choices> shapes() {
       {.heads = 12, .lengths = {9000}},
       {.heads = 96, .lengths = {8300, 700}, .queries = {1, 1}},
       {.heads = 12, .lengths = {8200, 100}, .queries = {8, 2}},
+      {.heads = 12, .lengths = {8200, 0, 100}, .queries = {9, 2, 0}},
+      {.heads = 96, .lengths = {8300, 700}, .queries = {2, 1}},
       {.heads = 12, .lengths = {600, 70}, .queries = {2, 1}, .split = 7},
       {.heads = 12, .lengths = {600, 70}, .queries = {6, 6}, .output_scale = 0.5f, .split = 2},
       {.heads = 12, .lengths = {700}, .split = 40},
@@ -185,10 +188,14 @@ std::vector<Choices> shapes() {
 }
 
 TEST_F(KimiK3MlaGpu, IsTheReferenceForEveryRowTileReducerAndRoute) {
+  std::set<u32> row_tiles;
+  std::set<Reducer> reducers;
   for (Choices choices : shapes())
     for (const float key_scale : {0.5f, 1.0f}) {
       choices.key_scale = key_scale;
       HostCall host = make_call(choices, 1);
+      row_tiles.insert(plan_for(host).row_tile);
+      reducers.insert(plan_for(host).reducer);
       for (const BackEnd back_end : kBackEnds) {
         SCOPED_TRACE(text_of(choices, plan_for(host), back_end));
         const auto bytes = run(back_end, host);
@@ -207,6 +214,29 @@ TEST_F(KimiK3MlaGpu, IsTheReferenceForEveryRowTileReducerAndRoute) {
         EXPECT_LE(errors.relative_l2, 0.025);
       }
     }
+  EXPECT_EQ(row_tiles, (std::set<u32>{16, 32, 48, 64, 96, 128}));
+  EXPECT_EQ(reducers.size(), 5u) << "none, w1, w2, w4 and cta";
+}
+
+TEST_F(KimiK3MlaGpu, CountsKeysFarBelowASinkWhereTheyAreMany) {
+  for (const Choices& choices :
+       {Choices{.heads = 2, .lengths = {32768}, .profile = Profile::mild_sink, .split = 1},
+        Choices{.heads = 2, .lengths = {32768}, .profile = Profile::mild_sink, .split = 5},
+        Choices{.heads = 98, .lengths = {32768}, .profile = Profile::mild_sink, .split = 1}}) {
+    HostCall host = make_call(choices, 11);
+    const Plan plan = plan_for(host);
+    const bool two_terms = attend::weight_terms(plan.row_tile) == 2;
+    const auto call = check(host.arguments());
+    ASSERT_TRUE(call) << message_of(call);
+    const auto want = reference_row(*call, 0, 0, 1);
+    ASSERT_NEAR(want[0], 0.24, 0.02) << "a quarter comes from keys that weigh 2^-16.7 each";
+    for (const BackEnd back_end : kBackEnds) {
+      SCOPED_TRACE(text_of(choices, plan, back_end));
+      const auto bytes = run(back_end, host);
+      const double got = float_of_bf16(bytes[kLatentDim]);
+      EXPECT_NEAR(got, want[0], two_terms || choices.split != 1 ? 0.01 : 0.08);
+    }
+  }
 }
 
 TEST_F(KimiK3MlaGpu, SplitsTheLastItemsAlone) {
@@ -235,8 +265,10 @@ TEST_F(KimiK3MlaGpu, FollowsKeysThatOutweighAllOthers) {
   for (const Choices& choices :
        {Choices{.heads = 12, .lengths = {5000}},
         Choices{.heads = 12, .lengths = {704, 768, 800, 850, 864, 880, 890, 896}},
-        Choices{.heads = 96, .lengths = {900, 2000}}, Choices{.heads = 96, .lengths = {9000}}})
-    for (const Profile profile : {Profile::sink_key, Profile::peaked, Profile::flat}) {
+        Choices{.heads = 96, .lengths = {900, 2000}}, Choices{.heads = 96, .lengths = {9000}},
+        Choices{.heads = 64, .lengths = {9000}, .queries = {2}}})
+    for (const Profile profile :
+         {Profile::sink_key, Profile::peaked, Profile::flat, Profile::rising}) {
       Choices profiled = choices;
       profiled.profile = profile;
       HostCall host = make_call(profiled, 2);

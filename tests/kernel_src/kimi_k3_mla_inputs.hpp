@@ -19,10 +19,12 @@
 namespace kiln::kernels::kimi_k3_mla::test {
 
 enum class Profile : unsigned char {
-  random,    // what a model gives: scores of a few octaves
-  peaked,    // in each row one key, some 60 octaves above the rest, of its own
-  flat,      // nearly equal scores over values of one sign, at most 2
-  sink_key,  // key 0 is 2 in all dims, and even heads ask for it: 150 octaves above the rest
+  random,     // what a model gives: scores of a few octaves
+  peaked,     // in each row one key, some 60 octaves above the rest, of its own
+  flat,       // nearly equal scores over values of one sign, at most 2
+  sink_key,   // key 0 is 2 in all dims, and even heads ask for it: 150 octaves above the rest
+  mild_sink,  // key 0 is some 16 octaves above all others, which are equal and have all the values
+  rising,     // each key scores more than the one before, by 100 octaves in all
 };
 
 /// The model's: 192 dims of a head before they are absorbed.
@@ -171,6 +173,11 @@ inline void fill_query_row(const HostCall& call, Random& random, const u8* peak,
   const Profile profile = call.choices.profile;
   (profile == Profile::flat ? small : unit).fill(random, row, kKeyDim);
   if (profile == Profile::peaked && peak != nullptr) std::copy_n(peak, kKeyDim, row);
+  if (profile == Profile::mild_sink) {
+    std::fill_n(row, kLatentDim, u8{0});
+    std::fill_n(row + kLatentDim, kRopeDim, static_cast<u8>(e4m3_of_float(1.0f)));
+  }
+  if (profile == Profile::rising) std::fill_n(row, kKeyDim, static_cast<u8>(e4m3_of_float(0.875f)));
   if (profile == Profile::sink_key && head % 2 == 0)
     std::fill_n(row, kKeyDim, static_cast<u8>(e4m3_of_float(1.25f)));
 }
@@ -201,6 +208,17 @@ inline HostCall make_call(const Choices& choices, unsigned seed) {
     for (std::int32_t key = 0; key < call.lengths[request]; ++key) {
       u8* row = call.key_at(request, static_cast<std::size_t>(key));
       keys.fill(random, row, kKeyDim);
+      if (choices.profile == Profile::mild_sink) {
+        std::fill_n(row, kLatentDim, static_cast<u8>(e4m3_of_float(key == 0 ? 0.0f : 1.0f)));
+        std::fill_n(row + kLatentDim, kRopeDim,
+                    static_cast<u8>(e4m3_of_float(key == 0 ? 2.5f : 0.0f)));
+      }
+      if (choices.profile == Profile::rising) {
+        const float level =
+            2.0f * static_cast<float>(key) / static_cast<float>(call.lengths[request]);
+        for (u32 i = 0; i < kKeyDim; ++i)  // between E4M3's steps by how many dims are a step up
+          row[i] = static_cast<u8>(e4m3_of_float(level + 0.06f * static_cast<float>(i % 8) / 8));
+      }
       if (choices.profile == Profile::sink_key && key == 0)
         std::fill_n(row, kKeyDim, static_cast<u8>(e4m3_of_float(2.0f)));
     }

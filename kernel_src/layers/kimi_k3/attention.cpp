@@ -1,5 +1,7 @@
 #include "kernel_src/layers/kimi_k3/attention.hpp"
 
+#include <algorithm>
+
 #include <string>
 
 #include "kernel_src/argument_checks.hpp"
@@ -35,7 +37,10 @@ Result<mla::Plan> MlaAttention::plan(const mla::Arguments& arguments) const {
     return kCheck.wrong("split", std::to_string(arguments.split),
                         "it must be 0: LayerOptions::split is that of all steps");
   const mla::Problem problem = call.problem();
-  return choose_plan(dispatch_, {problem.batch, problem.query, problem.keys});
+  // A table may have room for more keys than the layer serves.
+  const u64 keys =
+      arguments.max_keys == 0 ? std::min(problem.keys, dispatch_.layer.max_keys) : problem.keys;
+  return choose_plan(dispatch_, {problem.batch, problem.query, keys});
 }
 
 Result<mla::Launches> MlaAttention::prepare(const mla::Arguments& arguments) const {

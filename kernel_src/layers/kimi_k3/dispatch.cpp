@@ -59,15 +59,17 @@ Status check_device(const DeviceInfo& device) {
   return {};
 }
 
-/// The largest workspace of the decode steps within the limits and of the largest prefill ones.
+/// The largest workspace of the steps within the limits: of each small number of new tokens, then
+/// of its doubles up to the limit.
 Result<u64> most_workspace_bytes(const Dispatch& dispatch) {
   u64 most = 0;
   const LayerOptions& layer = dispatch.layer;
   for (u64 batch = 1; batch <= layer.max_batch; ++batch)
-    for (u64 query = 1; query <= std::min(layer.max_query, kFewTokens + 1); ++query) {
-      const u64 tokens = query > kFewTokens ? layer.max_query : query;
+    for (u64 query = 1;; query = query < kFewTokens ? query + 1 : query * 2) {
+      const u64 tokens = std::min(query, layer.max_query);
       KILN_TRY(const Plan made, plan_of(dispatch, {batch, tokens, layer.max_keys}));
       most = std::max(most, workspace_bytes(made));
+      if (tokens == layer.max_query) break;
     }
   return most;
 }
