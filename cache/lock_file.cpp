@@ -80,7 +80,9 @@ Opened open_lock_file(const Root& root, int directory) {
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
   Opened opened = open_at(root.calls(), directory, kLockName, kFlags);
   if (opened.error != ENOENT) return opened;
-  opened = open_at(root.calls(), directory, kLockName, kFlags | O_CREAT, kLockMode);
+  // Only what we made ourselves gets another mode: a link to some other file may come in between.
+  opened = open_at(root.calls(), directory, kLockName, kFlags | O_CREAT | O_EXCL, kLockMode);
+  if (opened.error == EEXIST) return open_at(root.calls(), directory, kLockName, kFlags);
   if (opened.fd && root.trust().group)  // which the file has from its directory
     root.calls().fchmod(opened.fd.get(), kSharedLockMode);
   return opened;
