@@ -1,5 +1,5 @@
 // SHA-256 by the instructions that most x86-64 processors since 2019 have: libsodium's own is in
-// portable C, which takes four times as long as reading the bytes does.
+// portable C, by which a hit of 40 KB in a mounted bundle took 169 us instead of 44.
 //
 // Threads: any.
 #pragma once
