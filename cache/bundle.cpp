@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cache/bundle_format.hpp"
+#include "cache/bundle_seal.hpp"
 #include "cache/bundle_with_calls.hpp"
 #include "cache/entry_format.hpp"
 #include "cache/file.hpp"
@@ -51,41 +52,6 @@ int read_at(const SystemCalls& calls, int fd, std::span<std::byte> to, std::uint
 std::string describe_read(int error) {
   return error == ENODATA ? "it was cut short while it was read"
                           : "it cannot be read: " + describe_error(error);
-}
-
-std::string names_of(const std::vector<PublicKey>& keys) {
-  std::string names;
-  for (const auto& key : keys) names += (names.empty() ? "" : " or ") + key.text();
-  return names.empty() ? "somebody, and no signer is accepted" : names;
-}
-
-/// Why `signer` will not do; empty when it does.
-std::string refusal_of(const std::optional<PublicKey>& signer, const Signers& accepted) {
-  if (accepted.anyone) return {};
-  if (!signer)
-    return "it is unsigned, and must be signed by " + names_of(accepted.keys) +
-           "; get a signed one, or accept unsigned ones";
-  if (std::find(accepted.keys.begin(), accepted.keys.end(), *signer) == accepted.keys.end())
-    return "it names " + signer->text() + " as its signer, and must be signed by " +
-           names_of(accepted.keys) + "; get one that is, or accept that key if you trust its owner";
-  return {};
-}
-
-/// Whether `seal` belongs to `message`, which is head and index. Empty when it does.
-std::string seal_damage(const Sodium& library, const std::optional<PublicKey>& signer,
-                        std::span<const std::byte> message, std::span<const std::byte> seal) {
-  const auto raw = [](std::span<const std::byte> bytes) {
-    return reinterpret_cast<const unsigned char*>(bytes.data());
-  };
-  if (signer) {
-    if (library.verify(raw(seal), raw(message), message.size(), raw(signer->bytes)) == 0) return {};
-    return "its signature is not one of " + signer->text() +
-           " over this index: it was changed after it was signed; get it anew";
-  }
-  std::array<std::byte, kBundleSealBytes> expected{};
-  library.sha256(reinterpret_cast<unsigned char*>(expected.data()), raw(message), message.size());
-  if (std::equal(seal.begin(), seal.end(), expected.begin(), expected.end())) return {};
-  return "the digest of its index differs: it is damaged; get it anew";
 }
 
 }  // namespace

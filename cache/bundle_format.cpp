@@ -57,10 +57,9 @@ std::string text_at(const std::byte* from, std::size_t size) {
 
 }  // namespace
 
-std::string decode_head(std::span<const std::byte> start, std::uint64_t file_size,
-                        BundleHead& head) {
-  if (file_size < kBundleHeadBytes || start.size() < kBundleHeadBytes)
-    return "it is cut short, or no Kiln bundle: " + number(file_size) + " bytes, a head has " +
+std::string decode_head_alone(std::span<const std::byte> start, BundleHead& head) {
+  if (start.size() < kBundleHeadBytes)
+    return "it is cut short, or no Kiln bundle: " + number(start.size()) + " bytes, a head has " +
            number(kBundleHeadBytes);
   const std::byte* const at = start.data();
   if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) return "it is no Kiln bundle";
@@ -86,6 +85,12 @@ std::string decode_head(std::span<const std::byte> start, std::uint64_t file_siz
   if (head.count > head.index_bytes / kRecordBytes)
     return "it declares " + number(head.count) + " entries, and its index has room for " +
            number(head.index_bytes / kRecordBytes);
+  return {};
+}
+
+std::string decode_head(std::span<const std::byte> start, std::uint64_t file_size,
+                        BundleHead& head) {
+  if (auto why = decode_head_alone(start, head); !why.empty()) return why;
   // Cannot wrap: the index is below its limit.
   const std::uint64_t before = kBundleHeadBytes + head.index_bytes + kBundleSealBytes;
   if (file_size < before || file_size - before < head.entries_bytes)

@@ -48,6 +48,10 @@ struct BundleHead {
   std::uint64_t entries_bytes = 0;
 };
 
+/// Fills `head` from the first kBundleHeadBytes bytes, whatever follows them. Returns what is
+/// wrong; empty when its sizes are below their limits.
+std::string decode_head_alone(std::span<const std::byte> start, BundleHead& head);
+
 /// Fills `head` from the first kBundleHeadBytes bytes (all of it if it is shorter) of a file of
 /// `file_size` bytes. Returns what is wrong; empty when its sizes are those of the file.
 std::string decode_head(std::span<const std::byte> start, std::uint64_t file_size,

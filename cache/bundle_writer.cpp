@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cache/bundle_format.hpp"
+#include "cache/bundle_seal.hpp"
 #include "cache/bundle_with_calls.hpp"
 #include "cache/directory.hpp"
 #include "cache/entry_format.hpp"
@@ -102,15 +103,6 @@ class Replacement {
   Opened opened_;
   int error_;
 };
-
-Result<std::array<std::byte, kBundleSealBytes>> seal_of(std::span<const std::byte> message,
-                                                        const SecretKey* signer) {
-  if (signer != nullptr) return signer->sign(message);
-  KILN_TRY(const Sha256 digest, sha256_of(message));
-  std::array<std::byte, kBundleSealBytes> seal{};
-  std::copy(digest.bytes.begin(), digest.bytes.end(), seal.begin());
-  return seal;
-}
 
 }  // namespace
 

@@ -143,7 +143,13 @@ Result<Store> StoreWithCalls::open(StoreOptions options, const SystemCalls& call
     if (auto status = make_absolute(options.directory); !status) return status.error();
   for (auto& path : options.read_only)
     if (auto status = make_absolute(path); !status) return status.error();
-  return Store(std::make_unique<Store::State>(std::move(options), calls));
+  std::unique_ptr<RemoteTier> remote;
+  if (options.remote.is_on()) {
+    KILN_TRY(remote, open_remote(options.remote, options.trust.signers, options.log));
+  }
+  auto state = std::make_unique<Store::State>(std::move(options), calls);
+  state->remote = std::move(remote);
+  return Store(std::move(state));
 }
 
 const std::filesystem::path& Store::directory() const noexcept {
@@ -170,6 +176,7 @@ StoreCounters Store::counters() const {
       .trimmed = {.bytes = state.trimmed_bytes, .entries = state.trimmed_entries}};
   if (state.has_directory())
     counters.tiers.push_back(tier(state.root().path(), false, state.count));
+  if (state.remote) counters.remote = state.remote->counters();
   for (const auto& below : state.below)
     counters.tiers.push_back(tier(below->tier->where(), true, below->count));
   return counters;
@@ -204,10 +211,42 @@ Result<Found> Store::look_at(const Digest& name) const {
   return Found{.entry = std::move(there.entry), .damage = std::move(there.damage)};
 }
 
+Fetched Store::fetch(const Digest& name, std::string_view key_text) {
+  if (!state_->remote) return {};
+  Fetched fetched = state_->remote->fetch(name, key_text);
+  // Where it cannot be stored, that has been said, and the entry serves all the same.
+  if (fetched.entry && state_->has_directory())
+    static_cast<void>(state_
+                          ->publish(entry_place(name), name, key_text, fetched.entry->facts(),
+                                    fetched.entry->payload())
+                          .ok());
+  return fetched;
+}
+
 Status Store::publish(std::string_view key_text, std::string_view facts,
-                      std::span<const std::byte> payload) {
+                      std::span<const std::byte> payload, FleetLease lease) {
   const Digest name = digest_of(key_text);
-  return state_->publish(entry_place(name), name, key_text, facts, payload);
+  auto status = state_->publish(entry_place(name), name, key_text, facts, payload);
+  // The fleet gets it even where this host cannot keep it.
+  if (state_->remote) state_->remote->send(key_text, facts, payload, std::move(lease));
+  return status;
+}
+
+Status Store::send(const Digest& name) {
+  if (!state_->remote)
+    return Error(ErrorCode::invalid_argument,
+                 "there is no remote cache to send to; name one (KILN_REMOTE)");
+  KILN_TRY(const Entry entry, read(name));
+  state_->remote->send(entry.key_text(), entry.facts(), entry.payload(), {});
+  return {};
+}
+
+bool Store::has_remote() const noexcept {
+  return state_->remote != nullptr;
+}
+
+Status Store::flush(std::chrono::milliseconds longest) {
+  return state_->remote ? state_->remote->flush(longest) : Status{};
 }
 
 Status Store::discard(const Digest& name) {

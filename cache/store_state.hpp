@@ -14,6 +14,7 @@
 
 #include "cache/layout.hpp"
 #include "cache/once_set.hpp"
+#include "cache/remote/remote_tier.hpp"
 #include "cache/root.hpp"
 #include "cache/tier.hpp"
 #include "cache/tree.hpp"
@@ -42,6 +43,7 @@ struct Store::State {
   const LogSink log;
   const Tree tree;  // of `directory`
   std::vector<std::unique_ptr<Below>> below;
+  std::unique_ptr<RemoteTier> remote;  // null: none is named
 
   Count count;
   std::atomic<std::uint64_t> misses{0}, published{0};

@@ -93,6 +93,17 @@ void add_architectures(CLI::App& verb, Given& given) {
            "Targets, repeated or with commas [KILN_ARCH; default the devices here]");
 }
 
+void add_remote(CLI::App& verb, Given& given) {
+  add_list(verb, "--remote", given.remotes, "URL",
+           "The remote cache, such as https://host/kiln or redis://host; one of each kind\n"
+           "[KILN_REMOTE; KILN_CACHE_SIGNERS says who must have signed what it has]");
+}
+
+void add_remote_key(CLI::App& verb, Given& given) {
+  add_option(verb, "--secret-key", given.remote_key, "FILE",
+             "Sign what is sent with this key [KILN_REMOTE_KEY]");
+}
+
 void add_jobs(CLI::App& verb, Given& given) {
   verb.add_option_function<int>(
           "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },

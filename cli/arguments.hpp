@@ -21,6 +21,9 @@ struct Given {
   std::optional<std::string> cache_directory{};
   std::vector<std::string> read_only_caches{};
   std::optional<unsigned> jobs{};
+  /// URLs of the remote cache, and the file with the key that signs for it.
+  std::vector<std::string> remotes{};
+  std::string remote_key{};
   /// Each a target or a list of them with commas between.
   std::vector<std::string> architectures{};
 };
@@ -57,6 +60,9 @@ void exclude(CLI::Option& option, CLI::Option& other);
 void add_cache_directory(CLI::App& verb, Given& given);
 void add_read_only_caches(CLI::App& verb, Given& given);
 void add_architectures(CLI::App& verb, Given& given);
+/// --remote and --secret-key.
+void add_remote(CLI::App& verb, Given& given);
+void add_remote_key(CLI::App& verb, Given& given);
 void add_jobs(CLI::App& verb, Given& given);
 /// A key that is no start of one is refused while parsing.
 void add_key(CLI::App& verb, std::string& key, const std::string& name = "KEY");

@@ -33,6 +33,14 @@ constexpr std::array kOwnVariables = {"KILN_ARCH",
                                       "KILN_JOBS",
                                       "KILN_NVRTC",
                                       "KILN_RECORD",
+                                      "KILN_REMOTE",
+                                      "KILN_REMOTE_CA",
+                                      "KILN_REMOTE_HEADERS",
+                                      "KILN_REMOTE_KEY",
+                                      "KILN_REMOTE_NETRC",
+                                      "KILN_REMOTE_PASSWORD",
+                                      "KILN_REMOTE_TOKEN",
+                                      "KILN_REMOTE_UNSIGNED",
                                       "KILN_SOURCE_DIR"};
 constexpr std::array kOtherVariables = {
     "CUDA_HOME",   "CUDA_PATH",      "CUDA_VISIBLE_DEVICES", "CONDA_PREFIX",   "HOME",
@@ -329,13 +337,30 @@ Check check_source_directory(const Settings& settings) {
   return check;
 }
 
+namespace {
+
+// URLs that are refused may be so for a secret in them.
+bool may_be_shown(std::string_view name, std::string_view value) {
+  if (name != "KILN_REMOTE") return true;
+  cache::RemoteOptions remote;
+  while (!value.empty()) {
+    const auto end = std::min(value.find(','), value.size());
+    if (end != 0 && !remote.add(value.substr(0, end))) return false;
+    value.remove_prefix(std::min(end + 1, value.size()));
+  }
+  return true;
+}
+
+}  // namespace
+
 Check check_environment(const EnvironmentReader& environment) {
   Check check{.name = "environment"};
   const auto show = [&](const std::string& name) {
     const auto value = environment(name.c_str());
     if (!value) return;
-    check.lines.push_back(name + "=" + printable(*value));
-    check.facts[name] = *value;
+    const auto shown = may_be_shown(name, *value) ? *value : "(not shown)";
+    check.lines.push_back(name + "=" + printable(shown));
+    check.facts[name] = shown;
   };
   for (const auto* name : kOwnVariables) show(name);
   for (const auto* name : kOtherVariables) show(name);

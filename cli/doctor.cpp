@@ -61,13 +61,14 @@ Json json_of(const Check& check) {
 }
 
 // What stands in them can be wrong by itself.
-constexpr std::array<std::string_view, 7> kVariablesWithForm = {"KILN_ARCH",
+constexpr std::array<std::string_view, 8> kVariablesWithForm = {"KILN_ARCH",
                                                                 "KILN_CACHE_GROUP",
                                                                 "KILN_CACHE_MAX_BYTES",
                                                                 "KILN_CACHE_MIN_FREE_BYTES",
                                                                 "KILN_CACHE_SIGNERS",
                                                                 "KILN_CACHE_USERS",
-                                                                "KILN_JOBS"};
+                                                                "KILN_JOBS",
+                                                                "KILN_REMOTE"};
 
 // The settings without the variables that are wrong, each of which is a problem of its own.
 Result<Settings> usable_settings(const Given& given, const EnvironmentReader& environment,

@@ -147,7 +147,8 @@ int run_command(int count, char** arguments) {
       "  kiln cache verify --cache-dir /var/cache/kiln\n"
       "Environment: KILN_CACHE_DIR, KILN_CACHE_READONLY, KILN_ARCH, KILN_JOBS, KILN_SOURCE_DIR,\n"
       "KILN_NVRTC, KILN_RECORD, and for the cache KILN_CACHE_USERS, KILN_CACHE_GROUP,\n"
-      "KILN_CACHE_SIGNERS, KILN_CACHE_MAX_BYTES, KILN_CACHE_MIN_FREE_BYTES; options go before it.\n"
+      "KILN_CACHE_SIGNERS, KILN_CACHE_MAX_BYTES, KILN_CACHE_MIN_FREE_BYTES; for the remote one\n"
+      "KILN_REMOTE, KILN_REMOTE_KEY and those that cache/REMOTE.md lists; options go before it.\n"
       "Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
@@ -182,6 +183,11 @@ int run_command(int count, char** arguments) {
                              add_bundle_unpack(*bundle),
                              add_bundle_ls(*bundle),
                              add_bundle_verify(*bundle)};
+  verbs.push_back(add_push(kiln));
+  verbs.push_back(add_pull(kiln));
+  auto* remote = kiln.add_subcommand("remote", "Look at the cache that a fleet shares");
+  remote->require_subcommand(1);
+  verbs.push_back(add_remote_check(*remote));
   auto* manifest =
       kiln.add_subcommand("manifest", "Put recordings of runs together, or compare them");
   manifest->require_subcommand(1);

@@ -6,7 +6,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "cli/architectures.hpp"
 #include "cli/file_output.hpp"
@@ -34,15 +38,20 @@ struct Arguments {
   Limits limits{};
   std::string trace_file{};
   std::string html_file{};
+  bool push = false;
 };
 
 std::chrono::milliseconds milliseconds_in(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
+/// A kernel and its architecture.
+using Target = std::pair<std::string, std::string>;
+
+/// `found` gets what was there already.
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
-             Output& output) {
+             std::set<Target>& found, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
     return runtime.warmup({.architectures = architectures,
@@ -50,7 +59,12 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
                            .cancel = stop.token(),
                            .progress = [&](const Progress& progress) {
                              bar.update(progress);
-                             if (progress.latest != nullptr) report.step(*progress.latest);
+                             if (progress.latest == nullptr) return;
+                             const auto& latest = *progress.latest;
+                             report.step(latest);
+                             if (latest.status && latest.origin != Origin::compiled &&
+                                 latest.origin != Origin::remote)
+                               found.emplace(latest.kernel, latest.architecture);
                            }});
   }();
   if (!warmed) return failure_of(warmed.error());
@@ -61,6 +75,27 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
     if (auto failure = write_output(arguments.html_file, to_html(*warmed)))
       return *std::move(failure);
   return report.finish(*warmed);
+}
+
+constexpr std::chrono::minutes kLongestUpload{10};
+
+// What was compiled is on its way already; what was `found` may not be there yet.
+Outcome push(Runtime& runtime, const std::vector<KernelId>& ids,
+             const std::vector<KernelSpec>& specs, const std::set<Target>& found, Outcome warmed,
+             Output& output) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    for (const auto& [kernel, architecture] : found)
+      if (kernel == specs[i].name)
+        if (const auto status = runtime.send(ids[i], architecture); !status)
+          output.message("kiln: " + status.error().message());
+  const auto flushed = runtime.flush(kLongestUpload);
+  const auto counters = runtime.cache_counters().remote.value_or(cache::RemoteCounters{});
+  output.message("remote cache: " + std::to_string(counters.hits) + " hits, " +
+                 std::to_string(counters.uploaded) + " sent");
+  if (flushed) return warmed;
+  output.message("kiln: " + flushed.error().message());
+  const auto* exit = std::get_if<ExitCode>(&warmed);
+  return exit != nullptr && *exit == ExitCode::done ? Outcome(ExitCode::failed) : warmed;
 }
 
 Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
@@ -80,6 +115,8 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
+  if (arguments.push)
+    if (auto failure = bad_remote(*settings, /*sends=*/true)) return *std::move(failure);
   // Before any thread is there.
   const StopSignal stop;
   settings->runtime.worker_command = {"/proc/self/exe", "compile-worker"};
@@ -96,8 +133,12 @@ Outcome run(const Arguments& arguments, Output& output) {
   auto directory = std::filesystem::absolute(settings->runtime.cache_directory, failed);
   if (failed) directory = settings->runtime.cache_directory;
   const PrewarmReport report(manifest, std::move(directory), output);
-  return arguments.dry_run ? look_up(runtime, ids, manifest.kernels, names, report)
-                           : warm(runtime, names, arguments, stop, report, output);
+  if (arguments.dry_run) return look_up(runtime, ids, manifest.kernels, names, report);
+  std::set<Target> found;
+  auto warmed = warm(runtime, names, arguments, stop, report, found, output);
+  if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
+  if (!arguments.push) found.clear();
+  return push(runtime, ids, manifest.kernels, found, std::move(warmed), output);
 }
 
 }  // namespace
@@ -110,6 +151,7 @@ Verb add_prewarm(CLI::App& kiln) {
       "  kiln prewarm --manifest kernels.json --arch sm_90a --cache-dir /var/cache/kiln -j 8\n"
       "  kiln prewarm --model deepseek-v4.1-flash --arch sm_90a --dry-run --json\n"
       "  kiln prewarm --manifest recorded.json --arch sm_90a,sm_100a --html prewarm.html\n"
+      "  kiln prewarm --manifest kernels.json --arch sm_90a --remote https://host/kiln --push\n"
       "Each compile runs in a process of its own, and SIGINT or SIGTERM ends it within two "
       "seconds.\n"
       "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
@@ -122,6 +164,10 @@ Verb add_prewarm(CLI::App& kiln) {
   add_cache_directory(verb, given);
   add_read_only_caches(verb, given);
   add_jobs(verb, given);
+  add_remote(verb, given);
+  add_remote_key(verb, given);
+  add_flag(verb, "--push", arguments->push,
+           "Send all of it to the remote cache, also what was there already");
   add_seconds(verb, "--time-limit", arguments->limits.whole,
               "Stop after this time; what is finished is kept");
   add_seconds(verb, "--compile-limit", arguments->limits.compile,

@@ -101,7 +101,7 @@ void ProgressBar::update(const Progress& progress) {
   state_.left = progress.left;
   if (const auto* latest = progress.latest; latest != nullptr) {
     state_.hits += latest->origin == Origin::memory || latest->origin == Origin::disk ||
-                           latest->origin == Origin::lower_tier
+                           latest->origin == Origin::lower_tier || latest->origin == Origin::remote
                        ? 1u
                        : 0u;
     state_.compiled += latest->origin == Origin::compiled ? 1u : 0u;

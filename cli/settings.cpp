@@ -31,6 +31,9 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
   std::map<std::string, std::string, std::less<>> options;
   if (given.cache_directory) options["KILN_CACHE_DIR"] = *given.cache_directory;
   if (given.jobs) options["KILN_JOBS"] = std::to_string(*given.jobs);
+  for (const auto& url : given.remotes)
+    options["KILN_REMOTE"] += (options["KILN_REMOTE"].empty() ? "" : ",") + url;
+  if (!given.remote_key.empty()) options["KILN_REMOTE_KEY"] = given.remote_key;
   const EnvironmentReader merged = [&](const char* name) -> std::optional<std::string> {
     if (const auto option = options.find(std::string_view(name)); option != options.end())
       return option->second;
@@ -43,6 +46,7 @@ Result<Settings> settings_from(const Given& given, const EnvironmentReader& envi
   KILN_TRY(settings.runtime, options_from(merged, &settings.origins));
   if (given.cache_directory) settings.origins.cache_directory = "--cache-dir";
   if (given.jobs) settings.origins.jobs = "--jobs";
+  if (!given.remotes.empty()) settings.origins.remote = "--remote";
   if (!given.read_only_caches.empty()) {
     settings.runtime.read_only_caches.assign(given.read_only_caches.begin(),
                                              given.read_only_caches.end());
@@ -85,6 +89,18 @@ std::optional<Failure> bad_cache_directory(const Settings& settings) {
                  .message = "the cache directory " + directory.string() +
                             " is not a directory; name another with --cache-dir or "
                             "KILN_CACHE_DIR"};
+}
+
+std::optional<Failure> bad_remote(const Settings& settings, bool sends) {
+  const auto& remote = settings.runtime.remote;
+  if (!remote.is_on())
+    return usage_failure(
+        "no remote cache is named; use --remote URL or KILN_REMOTE, such as https://host/kiln");
+  if (sends && !remote.sends())
+    return usage_failure(
+        "what is sent to the remote cache must be signed; name the key with --secret-key FILE or "
+        "KILN_REMOTE_KEY, which kiln keygen makes");
+  return std::nullopt;
 }
 
 Failure unreadable_cache(const Error& error) {

@@ -36,6 +36,10 @@ Failure no_cache_directory();
 /// Why a command that writes cannot have its cache: none is named, or something else stands there.
 std::optional<Failure> bad_cache_directory(const Settings& settings);
 
+/// Why a command that needs a remote cache cannot have it: none is named; or, where it `sends`, no
+/// key to sign with.
+std::optional<Failure> bad_remote(const Settings& settings, bool sends);
+
 /// The failure of a command whose cache cannot be read, as Store::list() and verify() report it:
 /// the machine's fault, not that of what the cache holds.
 Failure unreadable_cache(const Error& error);

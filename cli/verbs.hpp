@@ -29,6 +29,9 @@ Verb add_doctor(CLI::App& kiln);
 /// `choices` are those of all verbs, once they are there; it and `kiln` must outlive the verb.
 Verb add_completion(CLI::App& kiln, const std::vector<Choices>& choices);
 Verb add_keygen(CLI::App& kiln);
+Verb add_push(CLI::App& kiln);
+Verb add_pull(CLI::App& kiln);
+Verb add_remote_check(CLI::App& remote);
 Verb add_bundle_pack(CLI::App& bundle);
 Verb add_bundle_unpack(CLI::App& bundle);
 Verb add_bundle_ls(CLI::App& bundle);

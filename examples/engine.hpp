@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <kiln/error.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ class DeviceArray {
   T* get() const { return reinterpret_cast<T*>(address_); }
   void assign(const std::vector<T>& values) {
     ENGINE_CALL(cuMemcpyHtoD, address_, values.data(), values.size() * sizeof(T));
+  }
+  /// Replaces the values from `first` on.
+  void assign_from(std::size_t first, std::span<const T> values) {
+    ENGINE_CALL(cuMemcpyHtoD, address_ + first * sizeof(T), values.data(), values.size_bytes());
   }
   /// Waits for everything that was enqueued before.
   std::vector<T> download() const {

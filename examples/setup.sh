@@ -8,7 +8,7 @@
 
 readonly kiln_packages=(cmake ninja-build g++ pkg-config libspdlog-dev libfmt-dev libcli11-dev
                         libxxhash-dev libsodium-dev nlohmann-json3-dev libgtest-dev
-                        libcpp-httplib-dev)
+                        libcurl4-openssl-dev libhiredis-dev libzstd-dev libcpp-httplib-dev)
 # The part of the CUDA toolkit that Kiln needs, where no toolkit is installed.
 readonly kiln_wheels=(nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
                       nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85)

@@ -49,6 +49,11 @@ std::string place_in(const Artifact& artifact, const Program& program) {
   return {};
 }
 
+Error not_there(const CompileRequest& request) {
+  return Error(ErrorCode::io_failed, "kernel " + request.program().spec.name +
+                                         " is neither in the cache nor in the remote one");
+}
+
 Outcome failure(const cache::Digest& key, Error error) {
   return Outcome{.key = key, .status = std::move(error)};
 }
@@ -181,9 +186,9 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach re
   if (outcome) {
     outcome->verify_time = Clock::now() - looked;
     count_hit(*outcome, *flight);
-  } else if (reach == Reach::make) {
+  } else if (reach != Reach::look) {
     if (!flight->busy_since) counters_.disk_misses.fetch_add(1, std::memory_order_relaxed);
-    outcome = make(request, *flight);
+    outcome = make(request, *flight, reach);
   }
 
   if (outcome && outcome->artifact) {
@@ -243,30 +248,58 @@ std::optional<Outcome> CompileService::find(const CompileRequest& request, std::
 
 // find() has set the origin to that of the tier.
 void CompileService::count_hit(Outcome& outcome, const Flight& flight) {
-  auto& hits =
-      outcome.origin == Origin::lower_tier ? counters_.lower_tier_hits : counters_.disk_hits;
+  auto& hits = outcome.origin == Origin::lower_tier ? counters_.lower_tier_hits
+               : outcome.origin == Origin::remote   ? counters_.remote_hits
+                                                    : counters_.disk_hits;
   hits.fetch_add(1, std::memory_order_relaxed);
   if (flight.busy_since) outcome.origin = Origin::waited;
 }
 
-std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight) {
-  const auto& key = request.keys_.front();
+Status CompileService::can_compile(const CompileRequest& request) const {
   const auto& installed = compiler_.search().found;
-  if (!installed || installed->toolchain() != request.toolchains_.front()) {
-    const auto why = installed ? "the installed compiler is " + installed->toolchain().to_text()
-                               : no_nvrtc_error(compiler_.search()).message();
-    return failure(key.name,
-                   Error(ErrorCode::no_toolchain,
-                         "kernel " + request.program_->spec.name + " for " + request.architecture_ +
-                             " is not in the cache and cannot be compiled: " + why));
-  }
-  if (!may_store() || !request.program_->closure.cacheable) return compile(request, false);
+  if (installed && installed->toolchain() == request.toolchains_.front()) return {};
+  const auto why = installed ? "the installed compiler is " + installed->toolchain().to_text()
+                             : no_nvrtc_error(compiler_.search()).message();
+  return Error(ErrorCode::no_toolchain, "kernel " + request.program_->spec.name + " for " +
+                                            request.architecture_ +
+                                            " is not in the cache and cannot be compiled: " + why);
+}
 
+std::optional<Outcome> CompileService::fetch(const CompileRequest& request, std::size_t which,
+                                             cache::Fetched& fetched) {
+  const auto& key = request.keys_[which];
+  fetched = store_->fetch(key.name, key.text);
+  if (!fetched.entry) return std::nullopt;
+  std::string why;
+  auto artifact = artifact_of(*std::move(fetched.entry), key.name, request.architecture_, why);
+  if (artifact) {
+    // As after a compile: where there is no compiler, the store is to know the toolchain.
+    record_toolchain();
+    return Outcome{.key = key.name, .artifact = *std::move(artifact), .origin = Origin::remote};
+  }
+  log(LogLevel::warning, "entry " + key.name.hex() +
+                             " of the remote cache is not used and will be made again: " + why);
+  static_cast<void>(store_->discard(key.name).ok());
+  return std::nullopt;
+}
+
+std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight, Reach reach) {
+  const auto& key = request.keys_.front();
+  const auto able = can_compile(request);
+  const bool may_fetch = store_ != nullptr && store_->has_remote();
+  if (!able && !may_fetch) return failure(key.name, able.error());
+  if (!may_store() || !request.program_->closure.cacheable)
+    return able && reach == Reach::make
+               ? compile(request, false)
+               : failure(key.name, able ? not_there(request) : able.error());
+
+  const auto busy = [&] {
+    if (!flight.busy_since) flight.busy_since = Clock::now();
+  };
   auto attempt = store_->try_lock(key.name);
   if (attempt.outcome == cache::LockOutcome::busy) {
-    const auto now = Clock::now();
-    if (!flight.busy_since) flight.busy_since = now;
-    if (now - *flight.busy_since < options_.longest_wait) return std::nullopt;
+    busy();
+    if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
     log(LogLevel::warning, "kernel " + request.program_->spec.name +
                                ": another process has been compiling it for longer than the wait "
                                "limit; compiling it here as well");
@@ -279,7 +312,30 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   }
   // A failure shows when the new entry is published.
   if (unusable) static_cast<void>(store_->discard(key.name).ok());
-  return compile(request, true);
+  cache::Fetched fetched;
+  for (std::size_t which = 0; may_fetch && which < request.keys_.size(); ++which) {
+    if (auto outcome = fetch(request, which, fetched)) {
+      count_hit(*outcome, flight);
+      return outcome;
+    }
+    if (!fetched.busy) continue;
+    busy();
+    return std::nullopt;
+  }
+  if (!able) return failure(key.name, able.error());
+  if (reach != Reach::make) return failure(key.name, not_there(request));
+  return compile(request, true, std::move(fetched.lease));
+}
+
+Result<Lookup> CompileService::fetch(CompileRequest& request) {
+  for (;;) {
+    if (auto outcome = advance(request, Reach::fetch)) {
+      // What keeps a key from being made at all; a compile is not what was asked for.
+      if (!outcome->status && request.keys_.empty()) return outcome->status.error();
+      return look_up(request);
+    }
+    wait_for_change(poll_interval());
+  }
 }
 
 // NVRTC reads headers on disk by itself, after the key was made from them. If one has changed
@@ -304,7 +360,8 @@ Result<Artifact> CompileService::run_compiler(const CompileRequest& request, con
                                    installed->library.string(), watch);
 }
 
-std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish) {
+std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish,
+                                               cache::FleetLease lease) {
   // Copies: the request may get other ones when its files have changed.
   const auto key = request.keys_.front();
   const auto toolchain = request.toolchains_.front();
@@ -374,7 +431,7 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
     // First, so that no entry is ever there without its toolchain.
     record_toolchain();
     const auto status = store_->publish(key.text, to_json(artifact->facts),
-                                        {artifact->cubin, artifact->cubin_bytes});
+                                        {artifact->cubin, artifact->cubin_bytes}, std::move(lease));
     outcome.stored = status.ok();
     outcome.storing = status;
     // The store has said why, once; the kernel runs all the same.

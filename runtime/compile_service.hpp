@@ -88,8 +88,9 @@ class CompileRequest {
 
 /// How far a request is taken.
 enum class Reach : unsigned char {
-  look,  ///< what is there already
-  make,  ///< and else a compile
+  look,   ///< what is there already
+  fetch,  ///< and what the remote cache has
+  make,   ///< and else a compile
 };
 
 class CompileService {
@@ -118,6 +119,11 @@ class CompileService {
   /// Looks `request` up in this process and the store.
   /// Errors  no_toolchain when no key can be made.
   Result<Lookup> look_up(CompileRequest& request);
+
+  /// As look_up(), after the remote cache was asked for what is missing; waits while another host
+  /// makes it.
+  /// Errors  as look_up().
+  Result<Lookup> fetch(CompileRequest& request);
 
   /// Why the store does not serve `request`, or that it does. Reads every entry.
   /// Errors  as look_up(); io_failed when the store cannot be read.
@@ -154,8 +160,13 @@ class CompileService {
                               bool* unusable = nullptr);
   void count_hit(Outcome& outcome, const Flight& flight);
   bool may_store() const { return store_ != nullptr && !store_->directory().empty(); }
-  std::optional<Outcome> make(CompileRequest& request, Flight& flight);
-  std::optional<Outcome> compile(CompileRequest& request, bool publish);
+  Status can_compile(const CompileRequest& request) const;
+  std::optional<Outcome> make(CompileRequest& request, Flight& flight, Reach reach);
+  // Asks the remote cache: what it has, or nothing, and then whose turn it is to make it.
+  std::optional<Outcome> fetch(const CompileRequest& request, std::size_t which,
+                               cache::Fetched& fetched);
+  std::optional<Outcome> compile(CompileRequest& request, bool publish,
+                                 cache::FleetLease lease = {});
   Result<bool> inputs_changed(CompileRequest& request) const;
   void log(LogLevel level, std::string_view message) const;
 

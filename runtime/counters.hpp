@@ -40,6 +40,7 @@ struct Counters {
   std::atomic<std::uint64_t> failed_compiles{0};
   std::atomic<std::uint64_t> disk_hits{0};
   std::atomic<std::uint64_t> lower_tier_hits{0};
+  std::atomic<std::uint64_t> remote_hits{0};
   std::atomic<std::uint64_t> disk_misses{0};
   std::atomic<std::uint64_t> damaged_entries{0};
   std::atomic<std::uint64_t> failed_stores{0};
@@ -57,6 +58,7 @@ struct Counters {
             .failed_compiles = failed_compiles,
             .disk_hits = disk_hits,
             .lower_tier_hits = lower_tier_hits,
+            .remote_hits = remote_hits,
             .disk_misses = disk_misses,
             .damaged_entries = damaged_entries,
             .failed_stores = failed_stores,

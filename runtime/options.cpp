@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <utility>
 
 namespace kiln {
 namespace {
@@ -107,6 +109,33 @@ Result<cache::Limits> limits_from(const EnvironmentReader& environment) {
   return limits;
 }
 
+Result<cache::RemoteOptions> remote_from(const EnvironmentReader& environment,
+                                         std::string& origin) {
+  cache::RemoteOptions remote;
+  const auto urls = value_of(environment, "KILN_REMOTE", origin);
+  for (const auto url : split(urls, ','))
+    if (auto status = remote.add(url); !status)
+      return Error(status.code(), "KILN_REMOTE: " + status.error().message());
+  if (!remote.is_on()) return remote;
+  const auto file = [&](const char* name) {
+    return std::filesystem::path(environment(name).value_or(std::string()));
+  };
+  remote.bearer_token = file("KILN_REMOTE_TOKEN");
+  remote.netrc = file("KILN_REMOTE_NETRC");
+  remote.headers = file("KILN_REMOTE_HEADERS");
+  remote.lease_password = file("KILN_REMOTE_PASSWORD");
+  remote.authorities = file("KILN_REMOTE_CA");
+  if (const auto key = file("KILN_REMOTE_KEY"); !key.empty()) {
+    KILN_TRY(auto secret, cache::SecretKey::read(key));
+    remote.signer = std::make_shared<const cache::SecretKey>(std::move(secret));
+  }
+  const auto unsigned_ones = environment("KILN_REMOTE_UNSIGNED").value_or(std::string());
+  if (!unsigned_ones.empty() && unsigned_ones != "accept")
+    return bad_number("KILN_REMOTE_UNSIGNED", unsigned_ones, "accept, or nothing");
+  remote.accept_anyone = !unsigned_ones.empty();
+  return remote;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> bytes_from(std::string_view text) {
@@ -151,6 +180,7 @@ Result<RuntimeOptions> options_from(const EnvironmentReader& environment, Option
   for (const auto path : split(read_only, ':')) options.read_only_caches.emplace_back(path);
   KILN_TRY(options.cache_trust, trust_from(environment));
   KILN_TRY(options.cache_limits, limits_from(environment));
+  KILN_TRY(options.remote, remote_from(environment, from.remote));
   options.source_directory = value_of(environment, "KILN_SOURCE_DIR", from.source_directory);
   options.nvrtc = value_of(environment, "KILN_NVRTC", from.nvrtc);
   options.record_file = value_of(environment, "KILN_RECORD", from.record_file);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kiln/key_text.hpp"
 #include "runtime/architecture.hpp"
 #include "runtime/runtime_state.hpp"
 #include "runtime/toolkit_headers.hpp"
@@ -59,6 +60,20 @@ ToolkitHeaders toolkit_headers(const NvrtcSearch& search, const cache::Store* st
           !headers.roots.empty())
         return headers;
   return {};
+}
+
+// What the index of an object tells of it, from what its key was made of.
+cache::RemoteOptions with_labels(cache::RemoteOptions remote) {
+  if (!remote.describe)
+    remote.describe = [](std::string_view key_text) {
+      cache::EntryLabels labels;
+      for (auto& field : key_text_fields(key_text)) {
+        if (field.label == "architecture") labels.architecture = std::move(field.value);
+        if (field.label == "toolchain") labels.toolchain = std::move(field.value);
+      }
+      return labels;
+    };
+  return remote;
 }
 
 }  // namespace
@@ -186,7 +201,8 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
                                       .log = options.log,
                                       .read_only = options.read_only_caches,
                                       .trust = options.cache_trust,
-                                      .limits = options.cache_limits});
+                                      .limits = options.cache_limits,
+                                      .remote = with_labels(options.remote)});
     if (!opened) return opened.error();
     store = *std::move(opened);
   }
@@ -259,6 +275,28 @@ Result<Lookup> Runtime::look_up(KernelId id, std::string_view architecture) {
   if (registered == nullptr) return unknown_id(id);
   KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
   return state_->service.look_up(wish);
+}
+
+Result<Lookup> Runtime::fetch(KernelId id, std::string_view architecture) {
+  const auto* registered = state_->registry.at(id);
+  if (registered == nullptr) return unknown_id(id);
+  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  return state_->service.fetch(wish);
+}
+
+Status Runtime::send(KernelId id, std::string_view architecture) {
+  const auto found = look_up(id, architecture);
+  if (!found) return found.error();
+  if (!state_->store || !found->found)
+    return Error(ErrorCode::io_failed, "kernel " + state_->registry.at(id)->spec().name + " for " +
+                                           std::string(architecture) +
+                                           " is not in the cache, and cannot be sent; run kiln "
+                                           "prewarm first");
+  return state_->store->send(found->key);
+}
+
+Status Runtime::flush(std::chrono::milliseconds longest) {
+  return state_->store ? state_->store->flush(longest) : Status{};
 }
 
 std::vector<DeviceInfo> Runtime::devices() {

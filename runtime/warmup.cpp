@@ -20,6 +20,7 @@ void count(WarmupReport& report) {
       case Origin::memory:
       case Origin::disk:
       case Origin::lower_tier:
+      case Origin::remote:
         ++report.hits;
         break;
       case Origin::compiled:
@@ -79,6 +80,8 @@ std::string_view to_string(Origin origin) noexcept {
       return "disk";
     case Origin::lower_tier:
       return "lower tier";
+    case Origin::remote:
+      return "remote";
     case Origin::compiled:
       return "compiled";
     case Origin::waited:

@@ -44,8 +44,8 @@ jobs=$(nproc)
 [ "$jobs" -ge 2 ] || jobs=2
 
 set_up
-# Some tests trace system calls or count instructions, and are skipped without them.
-[ "$(id -u)" != 0 ] || install_packages strace valgrind
+# Some tests trace system calls, count instructions or start servers, and are skipped without them.
+[ "$(id -u)" != 0 ] || install_packages strace valgrind redis-server nginx-light
 # The other presets build with clang; the sanitizers' part of it is a package of its own.
 if [ "$preset" != release ]; then
   command -v clang++ >/dev/null || install_packages clang

@@ -22,6 +22,12 @@ constexpr std::array kKeys = {
     Key{.heads = 16, .record = Record::fp8}, Key{.heads = 16, .record = Record::nvfp4},
     Key{.heads = 32, .record = Record::fp8}, Key{.heads = 32, .record = Record::nvfp4}};
 static_assert(kProblems.size() == kKeys.size());
+constexpr std::array<std::string_view, 3> kMegaProblems = {"fp8, 64 heads", "nvfp4, 64 heads",
+                                                           "fp8, 16 heads"};
+constexpr std::array kMegaKeys = {Key{.heads = 64, .record = Record::fp8},
+                                  Key{.heads = 64, .record = Record::nvfp4},
+                                  Key{.heads = 16, .record = Record::fp8}};
+static_assert(kMegaProblems.size() == kMegaKeys.size());
 
 constexpr std::size_t kRopePositions = 4096;
 // The host computes some of the tokens in double; all of them would take minutes.
@@ -177,12 +183,13 @@ struct Prepared {
   LaunchDescriptor launch;
 };
 
+template <class Program, const auto& keys>
 Result<BenchCase> make(const bench::Device& device, std::size_t problem, std::uint64_t tokens) {
-  const Key key = kKeys[problem];
-  KILN_TRY(auto data, upload(device, key, tokens));
-  BenchCase made{.spec = swapab::spec_of(key)};
-  made.arm = [key, data](Runtime& runtime, std::string name) -> Result<bench::DeviceArm> {
-    KILN_TRY(const auto decode, SwapabDecode::create(runtime, key));
+  const Program program(keys[problem]);
+  KILN_TRY(auto data, upload(device, program.key, tokens));
+  BenchCase made{.spec = program.spec()};
+  made.arm = [program, data](Runtime& runtime, std::string name) -> Result<bench::DeviceArm> {
+    KILN_TRY(const auto decode, Decode<Program>::create(runtime, program));
     KILN_TRY(auto launch, decode.prepare(data->arguments, Overlap::yes));
     // Shared, since a function object must be copyable.
     const auto prepared = std::make_shared<Prepared>(Prepared{data, std::move(launch)});
@@ -198,7 +205,14 @@ Result<BenchCase> make(const bench::Device& device, std::size_t problem, std::ui
 }  // namespace
 
 KernelBench swapab_bench() noexcept {
-  return {.name = "dsv41_swapab_decode", .problems = kProblems, .make = make};
+  return {
+      .name = "dsv41_swapab_decode", .problems = kProblems, .make = make<swapab::Program, kKeys>};
+}
+
+KernelBench mega_bench() noexcept {
+  return {.name = "dsv41_mega_decode",
+          .problems = kMegaProblems,
+          .make = make<mega::Program, kMegaKeys>};
 }
 
 }  // namespace kiln::kernels::dsv41_decode

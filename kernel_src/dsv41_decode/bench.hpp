@@ -8,5 +8,6 @@
 namespace kiln::kernels::dsv41_decode {
 
 KernelBench swapab_bench() noexcept;
+KernelBench mega_bench() noexcept;
 
 }  // namespace kiln::kernels::dsv41_decode

@@ -28,9 +28,11 @@ __device__ __forceinline__ void done_with(u32 stage) {
   }
 }
 
-// Whether there are registers for the next tile's scores while this one's values are summed.
+// Whether the next tile's scores start before this one's values are summed. Its pages are then held
+// longer, which costs a block alone more of the memory's time than it gains; with 64 columns there
+// are no registers for it.
 template <class Products>
-constexpr bool kAhead = Products::kGoesOn&& kColumns <= 48;
+constexpr bool kAhead = kRowTile == 96 ? Products::kGoesOn : false;
 
 // Starts the products with a page, whatever lies there: what is no key is masked later, and
 // products under a condition would not overlap with anything.

@@ -20,7 +20,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
   } faults[] = {
       {{},
        "a verb is missing; the verbs of kiln are cache, bundle, prewarm, compile, explain, bench, "
-       "plan, doctor, keygen, completion, manifest; see "
+       "plan, doctor, keygen, completion, push, pull, remote, manifest; see "
        "kiln --help"},
       {{"prewram"}, "\"prewram\" is unknown; the verbs of kiln are cache, bundle, prewarm"},
       {{"prewram", "--model", kModel}, "\"prewram\" is unknown"},
@@ -107,6 +107,9 @@ TEST_F(Usage, HelpOfEachVerbHasExamples) {
                                                        {"bundle", "unpack"},
                                                        {"bundle", "ls"},
                                                        {"bundle", "verify"},
+                                                       {"push"},
+                                                       {"pull"},
+                                                       {"remote", "check"},
                                                        {"completion"},
                                                        {"cache", "ls"},
                                                        {"cache", "show"},

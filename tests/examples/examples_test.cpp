@@ -82,6 +82,13 @@ const Example kExamples[] = {
      "64 steps of 40 layers: N by swap-AB, N by mega\n"
      "nothing was compiled or loaded after the warmup\n",
      "no GPU; would run 40 layers for 64 steps of 1 to 64 tokens\n"},
+    {"kiln_mla",
+     "kimi_k3_mla_attend ARCH: ORIGIN\n"
+     "kimi_k3_mla_reduce ARCH: ORIGIN\n",
+     "400 replays of one capture: 12 requests ended, 208 pages went to another request\n"
+     "960 rows are as the reference has them\n"
+     "nothing was compiled or loaded after the warmup\n",
+     "no GPU; would capture a step of 8 requests and replay it 400 times\n"},
 };
 
 std::string replaced(std::string text, const char* pattern, const std::string& by) {

@@ -191,6 +191,8 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
         // Each of its tokens is a request of thousands of keys: the least of them is enough.
         const bool of_requests = known.name == "kimi_k3_mla_attend";
         if (of_requests && (tokens != 1 || problem + 1 != known.problems.size())) continue;
+        // Its programs take seconds to compile, and differ in numbers only.
+        if (known.name == "dsv41_mega_decode" && problem != 0) continue;
         SCOPED_TRACE(std::string(known.name) + ", " + std::string(known.problems[problem]));
         const auto made = known.make(*device_, problem, tokens);
         ASSERT_TRUE(made) << message_of(made);

@@ -405,6 +405,9 @@ TEST_F(SwapabProgram, IsRegisteredOncePerKeyAndRefusesBadCallsWithoutADevice) {
 }
 
 TEST_F(SwapabProgram, CompilesWithoutSpillsFromTheArchitecturesOwnFile) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC compiles the same as in the release build, for a while";
+#endif
   auto runtime = open();
   ASSERT_TRUE(add_sources(runtime));
   const auto store = cache::Store::open({.directory = cache_});
@@ -458,6 +461,9 @@ TEST_F(SwapabProgram, CompilesWithoutSpillsFromTheArchitecturesOwnFile) {
 }
 
 TEST_F(SwapabProgram, OfPaddedHeadsCompilesWithHardlyAnySpills) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC compiles the same as in the release build, for a while";
+#endif
   auto runtime = open();
   ASSERT_TRUE(add_sources(runtime));
   struct Row {

@@ -18,6 +18,9 @@ using kiln::test::message_of;
 class KimiK3MlaProgram : public kiln::test::RuntimeFixture {};
 
 TEST_F(KimiK3MlaProgram, SpillsNothingAndOverlapsItsProducts) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC compiles the same as in the release build, for a while";
+#endif
   auto runtime = open();
   ASSERT_TRUE(add_sources(runtime));
   const auto store = cache::Store::open({.directory = cache_});
@@ -28,8 +31,7 @@ TEST_F(KimiK3MlaProgram, SpillsNothingAndOverlapsItsProducts) {
   };
   const std::vector<Row> rows = {
       {"sm_90a", {.attend = {{16}, {32}, {48}, {64}, {96}, {128}}, .reduce = {{0}, {1}, {2}, {4}}}},
-      {"sm_100a", {.attend = {{16}, {128}}}},
-      {"sm_103a", {.attend = {{64}}}}};
+      {"sm_100a", {.attend = {{128}}}}};
   for (const auto& [architecture, programs] : rows) {
     const auto attention = Attention::create(runtime, programs);
     ASSERT_TRUE(attention) << message_of(attention);

@@ -27,6 +27,9 @@ struct RuntimeOptions {
   /// Whose caches are believed, and how large the one that is written may grow.
   cache::Trust cache_trust{};
   cache::Limits cache_limits{};
+  /// A cache that a fleet shares; used only beside a directory, and under the signatures of
+  /// cache_trust.
+  cache::RemoteOptions remote{};
   /// fsync what is published: for building images.
   bool durable = false;
   /// An NVRTC library, or a directory that holds one. Nothing else is tried when this is set.
@@ -70,6 +73,7 @@ KILN_API std::vector<std::string> variables_of_process(std::string_view prefix);
 struct OptionOrigins {
   std::string cache_directory{};  ///< KILN_CACHE_DIR, XDG_CACHE_HOME or HOME
   std::string read_only_caches{};
+  std::string remote{};
   std::string source_directory{};
   std::string nvrtc{};
   std::string jobs{};
@@ -85,9 +89,12 @@ KILN_API std::optional<std::uint64_t> bytes_from(std::string_view text);
 /// trusted users by number with commas between; KILN_CACHE_SIGNERS public keys that may have signed
 /// bundles among those caches, with commas between; KILN_CACHE_GROUP is the number of a group that
 /// shares the cache; KILN_CACHE_MAX_BYTES and KILN_CACHE_MIN_FREE_BYTES are its limits, with K, M,
-/// G or T for powers of 1024. A variable that is set but empty counts as not set. Errors
-/// invalid_argument for a KILN_JOBS that is not a whole number from 0 to 1024, and for numbers that
-/// are none. `origins`, if not null, says where each setting came from.
+/// G or T for powers of 1024. KILN_REMOTE names the remote cache by one or two URLs with a comma
+/// between, and KILN_REMOTE_KEY the file with the secret key that signs what is sent there;
+/// KILN_REMOTE_TOKEN, _NETRC, _HEADERS, _PASSWORD and _CA name files as cache::RemoteOptions takes
+/// them, and KILN_REMOTE_UNSIGNED=accept takes unsigned objects. A variable that is set but empty
+/// counts as not set. Errors invalid_argument for a KILN_JOBS that is not a whole number from 0 to
+/// 1024, and for numbers that are none. `origins`, if not null, says where each setting came from.
 KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
                                              OptionOrigins* origins = nullptr);
 

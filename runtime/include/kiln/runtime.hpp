@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -77,6 +78,7 @@ struct RuntimeCounters {
   std::uint64_t failed_compiles = 0;
   std::uint64_t disk_hits = 0;        ///< in the writable cache directory
   std::uint64_t lower_tier_hits = 0;  ///< in the read-only ones; cache_counters() tells them apart
+  std::uint64_t remote_hits = 0;      ///< in the remote cache
   std::uint64_t disk_misses = 0;
   std::uint64_t damaged_entries = 0;
   std::uint64_t failed_stores = 0;
@@ -155,6 +157,19 @@ class KILN_API Runtime {
   /// Whether artifact() would compile; neither compiles, nor locks, nor writes.
   /// Errors  as artifact(), up to the look-up.
   Result<Lookup> look_up(KernelId id, std::string_view architecture);
+
+  /// As look_up(), but what the cache does not have it gets of the remote cache, where that has it;
+  /// compiles nothing. Waits while another host of the fleet compiles it.
+  Result<Lookup> fetch(KernelId id, std::string_view architecture);
+
+  /// Sends what look_up() finds to the remote cache, later on and by another thread.
+  /// Errors  as look_up(); io_failed when it finds nothing, or that cannot be read;
+  ///         invalid_argument without a remote cache.
+  Status send(KernelId id, std::string_view architecture);
+
+  /// Waits until all that was compiled or sent has arrived at the remote cache.
+  /// Errors  io_failed when some has not, or when it takes longer than `longest`.
+  Status flush(std::chrono::milliseconds longest);
 
   /// Why look_up() does not find it: the nearest entry and what of the key differs, or which check
   /// refused the entry. Reads every entry of the store, and writes nothing.

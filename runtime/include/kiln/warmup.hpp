@@ -27,6 +27,7 @@ enum class Origin : unsigned char {
   memory,      ///< already in this process
   disk,        ///< a verified hit in the writable cache directory
   lower_tier,  ///< a verified hit in one of the read-only ones
+  remote,      ///< a verified hit in the remote cache
   compiled,    ///< compiled by this call
   waited,      ///< compiled by another process or thread while this call waited
   failed,      ///< see KernelReport::status

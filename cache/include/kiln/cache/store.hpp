@@ -21,6 +21,7 @@
 #include "kiln/cache/api.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/log.hpp"
+#include "kiln/cache/remote.hpp"
 #include "kiln/cache/result.hpp"
 #include "kiln/cache/signing.hpp"
 
@@ -80,6 +81,16 @@ struct LockAttempt {
   KeyLock lock{};
 };
 
+/// What the remote tier says of an entry.
+struct Fetched {
+  /// Verified, and by now in the writable directory, if that can be written.
+  std::optional<Entry> entry{};
+  /// Another host makes it, or a server is worth waiting for: do another key and come back.
+  bool busy = false;
+  /// Of who has the turn to make it; give it to publish(). May be empty then as well.
+  FleetLease lease{};
+};
+
 /// One line of a listing.
 struct EntryInfo {
   Digest name{};
@@ -131,6 +142,8 @@ struct StoreOptions {
   std::vector<std::filesystem::path> read_only{};
   Trust trust{};
   Limits limits{};
+  /// Whom fetch() asks. Objects must be signed by one of `trust.signers`.
+  RemoteOptions remote{};
 };
 
 struct Totals {
@@ -158,6 +171,7 @@ struct StoreCounters {
   std::uint64_t no_descriptors = 0;  ///< EMFILE, ENFILE
   std::uint64_t io_errors = 0;       ///< EIO and all others
   Totals trimmed{};                  ///< removed to keep to the limit
+  std::optional<RemoteCounters> remote{};
 };
 
 /// What is in the writable directory, counted by listing it.
@@ -198,7 +212,8 @@ enum class Repair : unsigned char {
 class KILN_API Store {
  public:
   /// Opens the store without touching the disk beyond looking at it.
-  /// Errors  invalid_argument when no directory is named, or one is relative to nothing.
+  /// Errors  invalid_argument when no directory is named, or one is relative to nothing; for a
+  ///         remote tier as check_remote().
   static Result<Store> open(StoreOptions options);
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
@@ -225,14 +240,33 @@ class KILN_API Store {
   /// Errors  as verify().
   Result<Found> look_at(const Digest& name) const;
 
+  /// Asks the remote tier for the entry `name`, and stores what it gives. Call it while holding the
+  /// key's lock, so that a host asks once, and after find() found nothing. It may take as long as
+  /// the deadlines of RemoteOptions allow, and waits for no other host: while `busy`, let the lock
+  /// go, do another key and come back. Neither an entry nor busy: make it. Always so without a
+  /// remote tier, or in a forked child.
+  Fetched fetch(const Digest& name, std::string_view key_text);
+
   /// Publishes an entry under the digest of `key_text`: visible whole or not at all. A good entry
   /// of that name is kept and counts as success; a damaged one is replaced. Call it while holding
   /// the key's lock where there is one. Beyond the limit it also removes a little of what is old:
-  /// no publish looks through more than a small part of the store.
+  /// no publish looks through more than a small part of the store. Where there is a remote tier
+  /// that takes it, the entry is sent there later on, and `lease` given up when it has arrived.
   /// Errors  io_failed with path, reason and cure, warned of once for each reason; no partial file
   ///         is left.
   Status publish(std::string_view key_text, std::string_view facts,
-                 std::span<const std::byte> payload);
+                 std::span<const std::byte> payload, FleetLease lease = {});
+
+  /// Sends the entry `name` to the remote tier later on, as publish() does.
+  /// Errors  as read(); invalid_argument without a remote tier that takes it.
+  Status send(const Digest& name);
+
+  /// Whether there is a remote tier.
+  bool has_remote() const noexcept;
+
+  /// Waits until all that was to be sent has arrived.
+  /// Errors  io_failed when some has not, or when it takes longer than `longest`.
+  Status flush(std::chrono::milliseconds longest);
 
   /// Removes the entry `name`, which its reader found to be of no use, so that the next publish
   /// takes its place. Call it while holding the key's lock. Success when there is none.

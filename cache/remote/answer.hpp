@@ -1,0 +1,28 @@
+// What a server said to one request.
+//
+// Threads: values.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kiln/cache/remote.hpp"
+
+namespace kiln::cache {
+
+struct Answer {
+  RemoteFailure failure = RemoteFailure::none;
+  /// Why, for people; no secret, and nothing that the server wrote but numbers and one plain word.
+  std::string why{};
+  /// It is there, was stored, or was granted; false without a failure is a plain no.
+  bool yes = false;
+  std::vector<std::byte> body{};
+
+  static Answer failed(RemoteFailure failure, std::string why) {
+    return {.failure = failure, .why = std::move(why)};
+  }
+};
+
+}  // namespace kiln::cache

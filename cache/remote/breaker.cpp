@@ -1,0 +1,63 @@
+#include "cache/remote/breaker.hpp"
+
+#include <algorithm>
+
+#include "cache/remote/random.hpp"
+
+namespace kiln::cache {
+namespace {
+
+constexpr int kMostFailures = 3;
+constexpr int kSettlePart = 5;  // of the patience
+
+/// What will not be better at the next request, and costs a deadline each time.
+bool is_grave(RemoteFailure failure) noexcept {
+  return failure == RemoteFailure::cannot_connect || failure == RemoteFailure::tls ||
+         failure == RemoteFailure::stalled || failure == RemoteFailure::too_slow ||
+         failure == RemoteFailure::access_denied;
+}
+
+}  // namespace
+
+bool Breaker::admits(Time now) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_until_) return true;
+  if (now < *closed_until_ || sent_ahead_) return false;
+  sent_ahead_ = true;
+  return true;
+}
+
+void Breaker::served(Time now) {
+  const std::lock_guard lock(mutex_);
+  if (closed_until_) back_until_ = now + times_.patience / kSettlePart;
+  failures_ = 0;
+  break_ = {};
+  closed_until_.reset();
+  sent_ahead_ = false;
+  waited_until_ = now + jittered(times_.patience, 1, 2);
+}
+
+bool Breaker::failed(Time now, RemoteFailure failure) {
+  const std::lock_guard lock(mutex_);
+  ++failures_;
+  sent_ahead_ = false;
+  if (!closed_until_ && failures_ < kMostFailures && !is_grave(failure)) return false;
+  // Others that were under way when it began do not make it longer.
+  if (closed_until_ && now < *closed_until_) return false;
+  break_ = std::min<Clock::duration>(
+      break_ == Clock::duration{} ? times_.shortest_break : 2 * break_, times_.longest_break);
+  closed_until_ = now + jittered(break_, 0.5, 1.5);
+  return true;
+}
+
+bool Breaker::is_just_back(Time now) const {
+  const std::lock_guard lock(mutex_);
+  return back_until_ && now < *back_until_;
+}
+
+bool Breaker::is_waited_for(Time now) const {
+  const std::lock_guard lock(mutex_);
+  return waited_until_ && now < *waited_until_;
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,46 @@
+// Leaves a server alone that fails: a dead one costs its deadline once in a while, and nothing in
+// between. Its clock is the caller's.
+//
+// Threads: any.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "kiln/cache/remote.hpp"
+
+namespace kiln::cache {
+
+class Breaker {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+
+  explicit Breaker(const RemoteTimes& times) : times_(times) {}
+
+  /// Whether to ask the server now. After a break the first caller is sent ahead and the others
+  /// are not; whoever was let through says how it went.
+  bool admits(Time now);
+  void served(Time now);
+  /// True when this begins a break.
+  bool failed(Time now, RemoteFailure failure);
+
+  /// Whether the server has come back from a break so lately that those who had a lease of it may
+  /// not have taken it anew.
+  bool is_just_back(Time now) const;
+  /// Whether the server has served, and so lately that it may well come back in a moment.
+  bool is_waited_for(Time now) const;
+
+ private:
+  const RemoteTimes times_;
+  mutable std::mutex mutex_;
+  int failures_ = 0;  // in a row
+  Clock::duration break_{};
+  std::optional<Time> closed_until_{};
+  bool sent_ahead_ = false;
+  std::optional<Time> waited_until_{};
+  std::optional<Time> back_until_{};
+};
+
+}  // namespace kiln::cache

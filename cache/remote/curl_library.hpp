@@ -1,0 +1,34 @@
+// What the two clients share of libcurl: its start, its handles, and the meaning of its results.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <curl/curl.h>
+
+#include <memory>
+
+#include "cache/remote/answer.hpp"
+#include "kiln/cache/remote.hpp"
+
+namespace kiln::cache {
+
+struct EndEasy {
+  void operator()(CURL* handle) const noexcept { ::curl_easy_cleanup(handle); }
+};
+using Easy = std::unique_ptr<CURL, EndEasy>;
+
+struct EndMulti {
+  void operator()(CURLM* handle) const noexcept { ::curl_multi_cleanup(handle); }
+};
+using Multi = std::unique_ptr<CURLM, EndMulti>;
+
+/// Starts the library once in a process; false when it cannot start.
+bool start_curl();
+
+/// What every connection of ours has: no signals, no redirects, no proxy, and the checks of TLS.
+void set_common(CURL* handle, const RemoteOptions& options);
+
+/// What a failed transfer means.
+Answer answer_of(CURLcode result);
+
+}  // namespace kiln::cache

@@ -1,0 +1,252 @@
+#include "cache/remote/http_client.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/remote/curl_library.hpp"
+#include "cache/remote/pool.hpp"
+#include "cache/remote/secret_file.hpp"
+#include "cache/remote/signals.hpp"
+
+namespace kiln::cache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Method : unsigned char { get, head, put };
+
+struct EndList {
+  void operator()(curl_slist* list) const noexcept { ::curl_slist_free_all(list); }
+};
+using Headers = std::unique_ptr<curl_slist, EndList>;
+
+void append(Headers& headers, const std::string& line) {
+  // Null when memory runs out; what is there stays then.
+  if (curl_slist* const longer = ::curl_slist_append(headers.get(), line.c_str())) {
+    static_cast<void>(headers.release());
+    headers.reset(longer);
+  }
+}
+
+/// One request and how far it is.
+struct Transfer {
+  std::uint64_t limit = 0;
+  std::vector<std::byte> body{};
+  bool too_large = false;
+  std::optional<Clock::time_point> first_byte{};
+  std::span<const std::byte> upload{};
+  std::size_t sent = 0;
+};
+
+std::size_t on_header(char*, std::size_t size, std::size_t count, void* self) {
+  auto& transfer = *static_cast<Transfer*>(self);
+  if (!transfer.first_byte) transfer.first_byte = Clock::now();
+  return size * count;
+}
+
+std::size_t on_body(char* bytes, std::size_t size, std::size_t count, void* self) {
+  auto& transfer = *static_cast<Transfer*>(self);
+  const std::size_t got = size * count;
+  if (got > transfer.limit - transfer.body.size()) {
+    transfer.too_large = true;
+    return 0;  // ends the transfer
+  }
+  const auto* const first = reinterpret_cast<const std::byte*>(bytes);
+  transfer.body.insert(transfer.body.end(), first, first + got);
+  return got;
+}
+
+std::size_t on_upload(char* to, std::size_t size, std::size_t count, void* self) {
+  auto& transfer = *static_cast<Transfer*>(self);
+  const std::size_t part = std::min(size * count, transfer.upload.size() - transfer.sent);
+  std::memcpy(to, transfer.upload.data() + transfer.sent, part);
+  transfer.sent += part;
+  return part;
+}
+
+// A kept connection that turned out to be closed is replaced, and the request sent anew.
+int on_rewind(void* self, curl_off_t offset, int origin) {
+  auto& transfer = *static_cast<Transfer*>(self);
+  if (origin != SEEK_SET || offset < 0 ||
+      static_cast<std::uint64_t>(offset) > transfer.upload.size())
+    return CURL_SEEKFUNC_FAIL;
+  transfer.sent = static_cast<std::size_t>(offset);
+  return CURL_SEEKFUNC_OK;
+}
+
+std::chrono::milliseconds time_for(std::uint64_t bytes, const RemoteTimes& times) {
+  return times.first_byte + std::chrono::milliseconds(
+                                bytes * 1000 / std::max<std::uint64_t>(times.bytes_per_second, 1));
+}
+
+struct Connection {
+  Easy easy{};
+  Multi multi{};  // ended first: the easy handle is in it only during a transfer
+};
+
+/// Runs the transfer to its end or its deadline.
+Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions& options) {
+  CURL* const easy = connection.easy.get();
+  CURLM* const multi = connection.multi.get();
+  if (::curl_multi_add_handle(multi, easy) != CURLM_OK)
+    return Answer::failed(RemoteFailure::bad_reply, "libcurl takes no transfer");
+  const auto start = Clock::now();
+  const auto deadline = [&] {
+    if (!transfer.first_byte)
+      return start + options.times.connect + time_for(transfer.upload.size(), options.times);
+    curl_off_t length = -1;
+    ::curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    // Without a length each part buys the time of its own size, so that a trickle does not live on.
+    const auto known = length < 0 ? transfer.body.size() : static_cast<std::uint64_t>(length);
+    return *transfer.first_byte + time_for(known, options.times);
+  };
+  std::optional<Answer> answer;
+  for (int running = 1; !answer;) {
+    if (::curl_multi_perform(multi, &running) != CURLM_OK) {
+      answer = Answer::failed(RemoteFailure::bad_reply, "libcurl gives up");
+      break;
+    }
+    int left = 0;
+    const CURLMsg* const message = ::curl_multi_info_read(multi, &left);
+    if (message != nullptr && message->msg == CURLMSG_DONE) {
+      const CURLcode result = message->data.result;
+      answer = result == CURLE_OK ? Answer{.yes = true} : answer_of(result);
+      break;
+    }
+    const auto rest =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline() - Clock::now()).count();
+    if (rest <= 0) {
+      const bool stalled = !transfer.first_byte;
+      answer = Answer::failed(stalled ? RemoteFailure::stalled : RemoteFailure::too_slow,
+                              stalled ? "no answer in time" : "the answer did not end in time");
+      break;
+    }
+    ::curl_multi_poll(multi, nullptr, 0, static_cast<int>(std::min<long>(rest, 1000)), nullptr);
+  }
+  // One that has not ended takes its connection with it.
+  ::curl_multi_remove_handle(multi, easy);
+  if (transfer.too_large)
+    return Answer::failed(RemoteFailure::too_large,
+                          "the answer has over " + std::to_string(transfer.limit) + " bytes");
+  return *std::move(answer);
+}
+
+}  // namespace
+
+struct HttpClient::State {
+  std::string base;  // up to the name
+  RemoteOptions options;
+  Headers headers;
+  Pool<Connection> connections;
+
+  Answer request(Method method, const std::string& name, std::span<const std::byte> upload) {
+    const WithoutSigpipe guard;
+    auto connection = connections.take();
+    if (connection == nullptr)
+      connection = std::make_unique<Connection>(Connection{.multi = Multi(::curl_multi_init())});
+    // A fresh one each time, since the connection is kept by the other: libcurl before 8.1 looks at
+    // a freed header of the handle's last transfer when an answer begins with a folded line.
+    connection->easy.reset(::curl_easy_init());
+    if (!connection->easy || !connection->multi)
+      return Answer::failed(RemoteFailure::cannot_connect, "libcurl has no memory");
+    CURL* const easy = connection->easy.get();
+    Transfer transfer{.limit = options.most_object_bytes, .upload = upload};
+    prepare(easy, method, base + name, transfer);
+    Answer answer = run(*connection, transfer, options);
+    if (answer.failure != RemoteFailure::none) return answer;
+
+    long status = 0;
+    ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    connections.give(std::move(connection));
+    answer = answer_of_status(status, method != Method::put);
+    if (method == Method::get && answer.yes) {
+      if (transfer.body.empty())
+        return Answer::failed(RemoteFailure::empty_body, "status 200 without a body");
+      answer.body = std::move(transfer.body);
+    }
+    return answer;
+  }
+
+ private:
+  void prepare(CURL* easy, Method method, const std::string& url, Transfer& transfer) const {
+    set_common(easy, options);
+    ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+    ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers.get());
+    if (!options.netrc.empty()) {
+      ::curl_easy_setopt(easy, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_REQUIRED));
+      ::curl_easy_setopt(easy, CURLOPT_NETRC_FILE, options.netrc.c_str());
+    }
+    ::curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+    ::curl_easy_setopt(easy, CURLOPT_HEADERDATA, &transfer);
+    ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    ::curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
+    ::curl_easy_setopt(easy, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(transfer.limit));
+    if (method == Method::head) ::curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    if (method != Method::put) return;
+    ::curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+    ::curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE,
+                       static_cast<curl_off_t>(transfer.upload.size()));
+    ::curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_upload);
+    ::curl_easy_setopt(easy, CURLOPT_READDATA, &transfer);
+    ::curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_rewind);
+    ::curl_easy_setopt(easy, CURLOPT_SEEKDATA, &transfer);
+  }
+};
+
+Answer answer_of_status(long status, bool reads) {
+  const auto failed = [&](RemoteFailure failure) {
+    return Answer::failed(failure, "status " + std::to_string(status));
+  };
+  if (status == 200 || (!reads && (status == 201 || status == 204))) return {.yes = true};
+  if (reads && status == 404) return {};
+  if (status == 401 || status == 403) return failed(RemoteFailure::access_denied);
+  if (status >= 300 && status < 400) return failed(RemoteFailure::redirected);
+  if (status >= 500 && status < 600) return failed(RemoteFailure::server_error);
+  return failed(RemoteFailure::bad_status);
+}
+
+HttpClient::HttpClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+HttpClient::~HttpClient() = default;
+
+Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
+                                                     const RemoteOptions& options) {
+  if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
+  auto state = std::make_unique<State>();
+  state->options = options;
+  state->base = std::string(url.tls ? "https://" : "http://") + url.server() + url.path + "/ac/";
+  // Not asked for: a server that waits with its answer until the body is there would cost a second.
+  append(state->headers, "Expect:");
+  append(state->headers, "Content-Type: application/octet-stream");
+  if (!options.bearer_token.empty()) {
+    KILN_TRY(const auto token, read_secret_line(options.bearer_token, "bearer token"));
+    append(state->headers, "Authorization: Bearer " + token);
+  }
+  if (!options.headers.empty()) {
+    KILN_TRY(const auto lines, read_header_file(options.headers));
+    for (const auto& line : lines) append(state->headers, line);
+  }
+  if (!options.netrc.empty())
+    if (auto status = check_secret_file(options.netrc, "netrc"); !status) return status.error();
+  return std::unique_ptr<HttpClient>(new HttpClient(std::move(state)));
+}
+
+Answer HttpClient::get(const std::string& name) {
+  return state_->request(Method::get, name, {});
+}
+Answer HttpClient::head(const std::string& name) {
+  return state_->request(Method::head, name, {});
+}
+Answer HttpClient::put(const std::string& name, std::span<const std::byte> object) {
+  return state_->request(Method::put, name, object);
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,149 @@
+#include "cache/remote/object.hpp"
+
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cache/bundle_format.hpp"
+#include "cache/bundle_seal.hpp"
+#include "cache/entry_format.hpp"
+#include "cache/little_endian.hpp"
+#include "cache/sodium.hpp"
+
+namespace kiln::cache {
+namespace {
+
+// Cubins shrink to a third at this level, at some 300 MB/s; higher ones gain little.
+constexpr int kLevel = 3;
+constexpr std::uint64_t kMostIndexBytes = kRecordBytes + 2 * kMaxLabelBytes;
+
+Sha256 sha256(const Sodium& library, std::span<const std::byte> bytes) {
+  Sha256 digest;
+  library.sha256(reinterpret_cast<unsigned char*>(digest.bytes.data()),
+                 reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  return digest;
+}
+
+/// Appends `entry` compressed, or as it is where that does not make it smaller.
+void append_packed(std::vector<std::byte>& object, std::span<const std::byte> entry) {
+  const std::size_t before = object.size();
+  object.resize(before + ZSTD_compressBound(entry.size()));
+  const std::size_t packed = ZSTD_compress(object.data() + before, object.size() - before,
+                                           entry.data(), entry.size(), kLevel);
+  if (ZSTD_isError(packed) != 0 || packed >= entry.size()) {
+    object.resize(before);
+    object.insert(object.end(), entry.begin(), entry.end());
+  } else {
+    object.resize(before + packed);
+  }
+}
+
+DecodedObject refused(RemoteFailure failure, std::string why) {
+  return {.failure = failure, .why = std::move(why)};
+}
+
+/// Fills `entry`, which has the signed size, from the end of an object.
+DecodedObject unpack(std::span<const std::byte> packed, std::span<std::byte> entry) {
+  const bool is_frame = packed.size() >= 4 && get<std::uint32_t>(packed.data()) == ZSTD_MAGICNUMBER;
+  if (!is_frame) {
+    if (packed.size() != entry.size())
+      return refused(RemoteFailure::damaged_object,
+                     "it holds an entry of " + std::to_string(packed.size()) + " bytes, and " +
+                         std::to_string(entry.size()) + " were signed");
+    std::copy(packed.begin(), packed.end(), entry.begin());
+    return {};
+  }
+  const std::size_t got = ZSTD_decompress(entry.data(), entry.size(), packed.data(), packed.size());
+  if (ZSTD_getErrorCode(got) == ZSTD_error_dstSize_tooSmall)
+    return refused(RemoteFailure::expands_too_far, "it decompresses to more than the " +
+                                                       std::to_string(entry.size()) +
+                                                       " bytes that were signed");
+  if (ZSTD_isError(got) != 0 || got != entry.size())
+    return refused(RemoteFailure::damaged_object, "it cannot be decompressed");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> encode_object(std::string_view key_text, std::string_view facts,
+                                             std::span<const std::byte> payload,
+                                             const EntryLabels& labels, const SecretKey* signer) {
+  if (labels.architecture.size() > kMaxLabelBytes || labels.toolchain.size() > kMaxLabelBytes)
+    return Error(ErrorCode::invalid_argument,
+                 "the architecture or the toolchain of an object is over " +
+                     std::to_string(kMaxLabelBytes) + " bytes; shorten it");
+  auto entry = encode_head(key_text, facts, payload);
+  entry.insert(entry.end(), payload.begin(), payload.end());
+  KILN_TRY(const Sodium* const library, sodium());
+  const BundleEntry record{.name = digest_of(key_text),
+                           .key_sha256 = sha256(*library, std::as_bytes(std::span(key_text))),
+                           .entry_sha256 = sha256(*library, entry),
+                           .entry_bytes = entry.size(),
+                           .payload_bytes = payload.size(),
+                           .architecture = labels.architecture,
+                           .toolchain = labels.toolchain};
+  auto object = encode_index(signer != nullptr ? std::optional(signer->public_key()) : std::nullopt,
+                             {&record, 1});
+  KILN_TRY(const auto seal, seal_of(object, signer));
+  object.insert(object.end(), seal.begin(), seal.end());
+  append_packed(object, entry);
+  return object;
+}
+
+DecodedObject decode_object(std::span<const std::byte> bytes, const WantedObject& wanted) {
+  const auto library = sodium();
+  if (!library) return refused(RemoteFailure::bad_signature, library.error().message());
+  BundleHead head;
+  if (auto why = decode_head_alone(bytes, head); !why.empty())
+    return refused(RemoteFailure::damaged_object, std::move(why));
+  if (head.count != 1 || head.index_bytes > kMostIndexBytes)
+    return refused(RemoteFailure::damaged_object, "it is a bundle, and no object of one entry");
+  const std::size_t message_bytes = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
+  if (bytes.size() <= message_bytes + kBundleSealBytes)
+    return refused(RemoteFailure::damaged_object,
+                   "it is cut short: " + std::to_string(bytes.size()) + " bytes");
+  if (auto why = refusal_of(head.signer, wanted.accepted); !why.empty())
+    return refused(head.signer ? RemoteFailure::untrusted_signer : RemoteFailure::unsigned_object,
+                   std::move(why));
+  const auto message = bytes.first(message_bytes);
+  if (auto why = seal_damage(**library, head.signer, message,
+                             bytes.subspan(message_bytes, kBundleSealBytes));
+      !why.empty())
+    return refused(RemoteFailure::bad_signature, std::move(why));
+
+  // What follows is as its signer wrote it.
+  std::vector<BundleEntry> records;
+  if (auto why = decode_index(head, message.subspan(kBundleHeadBytes), records); !why.empty())
+    return refused(RemoteFailure::damaged_object, std::move(why));
+  const BundleEntry& record = records.front();
+  if (record.key_sha256 != wanted.key_sha256)
+    return refused(RemoteFailure::wrong_object,
+                   "it is the object of another key, " + record.key_sha256.hex());
+  if (record.entry_bytes > wanted.most_bytes)
+    return refused(RemoteFailure::too_large, "its entry has " + std::to_string(record.entry_bytes) +
+                                                 " bytes, over the limit of " +
+                                                 std::to_string(wanted.most_bytes));
+  const auto size = static_cast<std::size_t>(record.entry_bytes);
+  std::shared_ptr<std::byte[]> entry(new std::byte[size]);
+  if (auto unpacked = unpack(bytes.subspan(message_bytes + kBundleSealBytes), {entry.get(), size});
+      unpacked.failure != RemoteFailure::none)
+    return unpacked;
+  if (sha256(**library, {entry.get(), size}) != record.entry_sha256)
+    return refused(RemoteFailure::damaged_object, "SHA-256 of its entry differs");
+  Found found = EntryDecoder::decode(std::move(entry), size, wanted.name, wanted.key_text);
+  if (!found.entry) return refused(RemoteFailure::damaged_object, std::move(found.damage));
+  return {.entry = std::move(found.entry)};
+}
+
+}  // namespace kiln::cache

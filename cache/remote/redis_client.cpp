@@ -1,0 +1,182 @@
+#include "cache/remote/redis_client.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/remote/pool.hpp"
+#include "cache/remote/redis_connection.hpp"
+#include "cache/remote/secret_file.hpp"
+#include "cache/remote/signals.hpp"
+
+namespace kiln::cache {
+namespace {
+
+// Braces: both keys of a name are in one slot of a cluster.
+std::string object_key(const std::string& name) {
+  return "kiln:{" + name + "}:ac";
+}
+std::string lease_key(const std::string& name) {
+  return "kiln:{" + name + "}:lease";
+}
+
+// A server that lost its memory has no lease; its holder still works, and takes it anew.
+constexpr std::string_view kRenew =
+    "local held = redis.call('GET', KEYS[1]) "
+    "if held == ARGV[1] or not held then "
+    "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end return 0";
+constexpr std::string_view kRelease =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+constexpr std::string_view kObjectLife = "604800000";  // a week, in milliseconds
+
+std::string_view text_of(const redisReply& reply) {
+  return reply.str == nullptr ? std::string_view() : std::string_view(reply.str, reply.len);
+}
+
+Answer strange() {
+  return Answer::failed(RemoteFailure::bad_reply,
+                        "the reply is of another kind than was asked for");
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+struct RedisClient::State {
+  RemoteUrl url;
+  RemoteOptions options;
+  std::string password;
+  Pool<RedisConnection> connections;
+
+  Answer open_connection(std::unique_ptr<RedisConnection>& connection) {
+    connection = std::make_unique<RedisConnection>(url, options);
+    if (auto answer = connection->connect(); answer.failure != RemoteFailure::none) return answer;
+    Answer failure;
+    if (!password.empty()) {
+      const auto reply = url.user.empty() ? connection->call({"AUTH", password}, failure)
+                                          : connection->call({"AUTH", url.user, password}, failure);
+      if (reply == nullptr) return failure;
+      if (reply->type == REDIS_REPLY_ERROR) return answer_of_error(text_of(*reply));
+    }
+    if (url.path.size() > 1) {
+      const auto reply = connection->call({"SELECT", url.path.substr(1)}, failure);
+      if (reply == nullptr) return failure;
+      if (reply->type == REDIS_REPLY_ERROR) return answer_of_error(text_of(*reply));
+    }
+    return {.yes = true};
+  }
+
+  /// The reply to a command, or null and why.
+  Reply call(std::initializer_list<std::string_view> words, Answer& failure) {
+    const WithoutSigpipe guard;
+    auto connection = connections.take();
+    const bool kept = connection != nullptr;
+    if (!kept) {
+      failure = open_connection(connection);
+      if (failure.failure != RemoteFailure::none) return nullptr;
+    }
+    auto reply = connection->call(words, failure);
+    if (reply == nullptr && kept && failure.failure == RemoteFailure::reset) {
+      // It was closed while nobody used it. All that is asked here may be asked twice.
+      failure = open_connection(connection);
+      if (failure.failure != RemoteFailure::none) return nullptr;
+      reply = connection->call(words, failure);
+    }
+    if (reply == nullptr) return nullptr;
+    connections.give(std::move(connection));
+    if (reply->type != REDIS_REPLY_ERROR) return reply;
+    failure = answer_of_error(text_of(*reply));
+    return nullptr;
+  }
+
+  /// Whether a command is granted: "OK" or a number that is not 0.
+  Answer granted(std::initializer_list<std::string_view> words) {
+    Answer failure;
+    const auto reply = call(words, failure);
+    if (reply == nullptr) return failure;
+    if (reply->type == REDIS_REPLY_STATUS) return {.yes = true};
+    if (reply->type == REDIS_REPLY_NIL) return {};
+    if (reply->type == REDIS_REPLY_INTEGER) return {.yes = reply->integer != 0};
+    return strange();
+  }
+
+  std::string lease_life() const { return std::to_string(options.times.lease.count()); }
+};
+
+RedisClient::RedisClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+RedisClient::~RedisClient() = default;
+
+Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
+                                                       const RemoteOptions& options) {
+  if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
+  auto state = std::make_unique<State>();
+  state->url = url;
+  state->options = options;
+  if (!options.lease_password.empty()) {
+    KILN_TRY(state->password, read_secret_line(options.lease_password, "password"));
+  }
+  return std::unique_ptr<RedisClient>(new RedisClient(std::move(state)));
+}
+
+RedisClient::Look RedisClient::look(const std::string& name) {
+  Look look;
+  const auto reply = state_->call({"MGET", object_key(name), lease_key(name)}, look.object);
+  if (reply == nullptr) return look;
+  look.object = {};
+  const auto is_value = [](const redisReply& one) {
+    return one.type == REDIS_REPLY_STRING || one.type == REDIS_REPLY_NIL;
+  };
+  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_value(*reply->element[0]) ||
+      !is_value(*reply->element[1])) {
+    look.object = strange();
+    return look;
+  }
+  look.leased = reply->element[1]->type == REDIS_REPLY_STRING;
+  if (reply->element[0]->type == REDIS_REPLY_NIL) return look;
+  const auto object = std::as_bytes(std::span(text_of(*reply->element[0])));
+  if (object.empty())
+    look.object = Answer::failed(RemoteFailure::empty_body, "an object without a byte");
+  else
+    look.object = {.yes = true, .body = {object.begin(), object.end()}};
+  return look;
+}
+
+Answer RedisClient::put(const std::string& name, std::span<const std::byte> object) {
+  return state_->granted({"SET", object_key(name), text_of(object), "PX", kObjectLife});
+}
+
+Answer RedisClient::take_lease(const std::string& name, const std::string& token) {
+  return state_->granted({"SET", lease_key(name), token, "NX", "PX", state_->lease_life()});
+}
+
+Answer RedisClient::renew_lease(const std::string& name, const std::string& token) {
+  return state_->granted({"EVAL", kRenew, "1", lease_key(name), token, state_->lease_life()});
+}
+
+Answer RedisClient::release_lease(const std::string& name, const std::string& token) {
+  return state_->granted({"EVAL", kRelease, "1", lease_key(name), token});
+}
+
+Result<std::string> RedisClient::version() {
+  Answer failure;
+  const auto reply = state_->call({"INFO", "server"}, failure);
+  if (reply == nullptr) return Error(ErrorCode::io_failed, failure.why);
+  const auto text = text_of(*reply);
+  for (const std::string_view label : {"valkey_version:", "redis_version:"}) {
+    const auto at = text.find(label);
+    if (at == std::string_view::npos) continue;
+    auto number = text.substr(at + label.size());
+    number = number.substr(0, number.find_first_not_of("0123456789."));
+    return std::string(label.front() == 'v' ? "Valkey " : "Redis ") + std::string(number);
+  }
+  return std::string("a server that does not say its version");
+}
+
+}  // namespace kiln::cache

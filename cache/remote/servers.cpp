@@ -1,0 +1,130 @@
+#include "cache/remote/servers.hpp"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "cache/remote/url.hpp"
+
+namespace kiln::cache {
+namespace {
+
+Answer& answer_in(Answer& answer) {
+  return answer;
+}
+Answer& answer_in(RedisClient::Look& look) {
+  return look.object;
+}
+
+}  // namespace
+
+Servers::Servers(const RemoteOptions& options, LogSink log)
+    : options_(options),
+      log_(std::move(log)),
+      object_server_{without_secrets(options.objects), Breaker(options.times)},
+      lease_server_{without_secrets(options.leases), Breaker(options.times)} {}
+
+Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, const LogSink& log) {
+  std::shared_ptr<Servers> servers(new Servers(options, log));
+  if (!options.objects.empty()) {
+    KILN_TRY(const auto url, parse_remote_url(options.objects));
+    if (!url.keeps_objects)
+      return Error(ErrorCode::invalid_argument, "the remote cache " +
+                                                    without_secrets(options.objects) +
+                                                    " keeps no objects; name one of http or https");
+    KILN_TRY(servers->objects_, HttpClient::open(url, options));
+  }
+  if (!options.leases.empty()) {
+    KILN_TRY(const auto url, parse_remote_url(options.leases));
+    if (url.keeps_objects)
+      return Error(ErrorCode::invalid_argument,
+                   "the remote cache " + without_secrets(options.leases) +
+                       " grants no leases; name one of redis or rediss");
+    KILN_TRY(servers->leases_, RedisClient::open(url, options));
+  }
+  return servers;
+}
+
+template <class Ask>
+auto Servers::ask(Server& server, const Ask& question) {
+  using Reply = std::decay_t<decltype(question())>;
+  if (!server.breaker.admits(Breaker::Clock::now())) {
+    count(RemoteFailure::skipped);
+    Reply reply{};
+    answer_in(reply) = Answer::failed(RemoteFailure::skipped, "it failed a moment ago");
+    return reply;
+  }
+  Reply reply = question();
+  note(server, answer_in(reply));
+  return reply;
+}
+
+template <class Ask>
+Answer Servers::insist(Server& server, const Ask& question) {
+  Answer answer = question();
+  note(server, answer);
+  return answer;
+}
+
+void Servers::note(Server& server, const Answer& answer) {
+  const auto now = Breaker::Clock::now();
+  if (answer.failure == RemoteFailure::none) {
+    server.breaker.served(now);
+    return;
+  }
+  count(answer.failure);
+  server.breaker.failed(now, answer.failure);
+  warn(answer.failure, &server == &object_server_ ? 0 : 1,
+       "the remote cache " + server.shown + " fails (" + std::string(to_string(answer.failure)) +
+           ": " + answer.why +
+           "); going on without it, and trying it again from time to time. kiln remote check tells "
+           "more");
+}
+
+void Servers::note_object(const std::string& name, RemoteFailure failure, const std::string& why) {
+  count(failure);
+  warn(failure, 2,
+       "object " + name + " of the remote cache is not used (" + std::string(to_string(failure)) +
+           ": " + why + "); it will be made again");
+}
+
+void Servers::warn(RemoteFailure failure, std::size_t kind, const std::string& message) {
+  if (log_ && told_.first_time(1 + kind * kRemoteFailures + static_cast<std::size_t>(failure)))
+    log_(LogLevel::warning, message);
+}
+
+Answer Servers::get(const std::string& name) {
+  return ask(object_server_, [&] { return objects_->get(name); });
+}
+Answer Servers::put(const std::string& name, std::span<const std::byte> object) {
+  return insist(object_server_, [&] { return objects_->put(name, object); });
+}
+RedisClient::Look Servers::look(const std::string& name) {
+  return ask(lease_server_, [&] { return leases_->look(name); });
+}
+Answer Servers::put_small(const std::string& name, std::span<const std::byte> object) {
+  return insist(lease_server_, [&] { return leases_->put(name, object); });
+}
+Answer Servers::take_lease(const std::string& name, const std::string& token) {
+  return ask(lease_server_, [&] { return leases_->take_lease(name, token); });
+}
+Answer Servers::renew_lease(const std::string& name, const std::string& token) {
+  return insist(lease_server_, [&] { return leases_->renew_lease(name, token); });
+}
+Answer Servers::release_lease(const std::string& name, const std::string& token) {
+  return insist(lease_server_, [&] { return leases_->release_lease(name, token); });
+}
+
+bool Servers::objects_are_waited_for() const {
+  return object_server_.breaker.is_waited_for(Breaker::Clock::now());
+}
+bool Servers::leases_are_just_back() const {
+  return lease_server_.breaker.is_just_back(Breaker::Clock::now());
+}
+bool Servers::leases_are_waited_for() const {
+  return lease_server_.breaker.is_waited_for(Breaker::Clock::now());
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,134 @@
+// kiln push and kiln pull: the kernels of a manifest from the cache here to the remote one, and
+// back. Neither compiles.
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/architectures.hpp"
+#include "cli/entry_facts.hpp"
+#include "cli/manifest_request.hpp"
+#include "cli/settings.hpp"
+#include "cli/verbs.hpp"
+#include "kiln/runtime.hpp"
+
+namespace kiln::cli {
+namespace {
+
+constexpr std::chrono::minutes kLongestUpload{10};
+
+struct Arguments {
+  Given given{};
+  ManifestArguments manifest{};
+};
+
+enum class Way : unsigned char { push, pull };
+
+/// One line of the result.
+struct Copied {
+  std::string kernel{};
+  std::string architecture{};
+  std::string key{};
+  bool done = false;
+  std::string why{};
+};
+
+Copied copy(Runtime& runtime, Way way, KernelId id, const std::string& kernel,
+            const std::string& architecture) {
+  Copied copied{.kernel = kernel, .architecture = architecture};
+  const auto found =
+      way == Way::push ? runtime.look_up(id, architecture) : runtime.fetch(id, architecture);
+  if (!found) {
+    copied.why = found.error().message();
+    return copied;
+  }
+  copied.key = found->key.hex();
+  copied.done = found->found;
+  if (!found->found) {
+    copied.why = way == Way::push ? "not in the cache" : "not in the remote cache";
+  } else if (way == Way::push) {
+    const auto status = runtime.send(id, architecture);
+    copied.done = status.ok();
+    if (!status) copied.why = status.error().message();
+  }
+  return copied;
+}
+
+Outcome run(const Arguments& arguments, Way way, Output& output) {
+  auto settings = settings_from(arguments.given, process_environment());
+  if (!settings) return failure_of(settings.error());
+  if (auto failure = bad_remote(*settings, way == Way::push)) return *std::move(failure);
+  // Who only gets takes no lease, and sends nothing back.
+  if (way == Way::pull) settings->runtime.remote.signer = nullptr;
+  auto opened = open_manifest(arguments.manifest, *settings, output);
+  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+  auto& [manifest, runtime, ids] = std::get<ManifestRequest>(opened);
+  const auto architectures = architectures_of(*settings, runtime);
+  if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
+
+  auto kernels = Json::array();
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    for (const auto& architecture : std::get<std::vector<std::string>>(architectures)) {
+      const auto copied = copy(runtime, way, ids[i], manifest.kernels[i].name, architecture);
+      done += copied.done ? 1u : 0u;
+      const char* state = !copied.done ? "missing" : way == Way::push ? "sent" : "here";
+      output.line(padded(state, 8) + "  " + padded(copied.architecture, 8) + "  " +
+                  padded(copied.key, 32) + "  " + printable(copied.kernel) +
+                  (copied.why.empty() ? "" : " (" + printable(copied.why) + ")"));
+      kernels.push_back({{"kernel", copied.kernel},
+                         {"arch", copied.architecture},
+                         {"key", copied.key},
+                         {"done", copied.done},
+                         {"why", copied.why}});
+    }
+  const auto requested = kernels.size();
+  const auto flushed = runtime.flush(kLongestUpload);
+  if (!flushed) output.message("kiln: " + flushed.error().message());
+  output.line(std::to_string(done) + " of " + std::to_string(requested) + " kernels " +
+              (way == Way::push ? "sent to" : "are here, or came from") + " the remote cache");
+  output.object({{"requested", requested},
+                 {"done", done},
+                 {"arrived", flushed.ok()},
+                 {"kernels", std::move(kernels)}});
+  return done == requested && flushed ? ExitCode::done : ExitCode::failed;
+}
+
+Verb add_copy(CLI::App& kiln, Way way, const char* name, const char* what, const char* footer) {
+  auto& verb = add_verb(kiln, name, what, footer);
+  const auto arguments = std::make_shared<Arguments>();
+  auto choices = add_manifest_options(verb, arguments->manifest);
+  add_architectures(verb, arguments->given);
+  add_cache_directory(verb, arguments->given);
+  add_read_only_caches(verb, arguments->given);
+  add_remote(verb, arguments->given);
+  if (way == Way::push) add_remote_key(verb, arguments->given);
+  return {&verb, [arguments, way](Output& output) { return run(*arguments, way, output); },
+          std::move(choices)};
+}
+
+}  // namespace
+
+Verb add_push(CLI::App& kiln) {
+  return add_copy(
+      kiln, Way::push, "push", "Send a model's kernels to the remote cache",
+      "Examples:\n"
+      "  kiln push --model deepseek-v4.1-flash --arch sm_90a --remote https://host/kiln "
+      "--secret-key builder.key\n"
+      "Compiles nothing; see kiln prewarm --push.\n"
+      "Exit codes: 0 all arrived; 1 one is missing here, or did not arrive; 2 usage; 3 "
+      "no cache\ndirectory.");
+}
+
+Verb add_pull(CLI::App& kiln) {
+  return add_copy(
+      kiln, Way::pull, "pull", "Get a model's kernels from the remote cache",
+      "Examples:\n"
+      "  kiln pull --model deepseek-v4.1-flash --arch sm_90a --remote https://host/kiln\n"
+      "Compiles nothing, and waits for what another host compiles at this moment.\n"
+      "Exit codes: 0 all are here; 1 one is missing; 2 usage; 3 no cache directory.");
+}
+
+}  // namespace kiln::cli

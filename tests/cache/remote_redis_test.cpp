@@ -1,0 +1,286 @@
+// The lease of a fleet and small objects: against a real redis-server, and against one that does
+// what none does.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cache/remote/redis_client.hpp"
+#include "remote_fixture.hpp"
+#include "tests/support/fault_server.hpp"
+#include "tests/support/remote_servers.hpp"
+
+namespace kiln::cache {
+namespace {
+
+using test::FaultServer;
+using test::RedisServer;
+
+RemoteOptions options_for(std::string url, RemoteTimes times = short_times()) {
+  return {.leases = std::move(url), .signer = key_of_builder(1), .times = times};
+}
+
+std::unique_ptr<RedisClient> client_of(const std::string& url, const RemoteOptions& options) {
+  return *RedisClient::open(*parse_remote_url(url), options);
+}
+
+/// Waits for what another thread does.
+template <class Condition>
+bool soon(Condition&& condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
+}
+
+TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
+  const auto reply = [](std::string text) {
+    return [text = std::move(text)](FaultServer& server, int fd) {
+      while (!server.read_until(fd, "\r\n").empty()) FaultServer::write(fd, text);
+    };
+  };
+  const std::vector<std::pair<RemoteFailure, FaultServer::Serve>> faults = {
+      {RemoteFailure::stalled, [](FaultServer& server, int) { server.stall(); }},
+      {RemoteFailure::too_slow,
+       [](FaultServer& server, int fd) {
+         server.read_until(fd, "\r\n");
+         server.drip(fd, "*2\r\n$4000\r\n" + std::string(4000, 'x'), 5ms);
+       }},
+      {RemoteFailure::reset,
+       [](FaultServer& server, int fd) {
+         server.read_until(fd, "lease\r\n");  // earlier it would be no connection at all
+         FaultServer::reset(fd);
+       }},
+      {RemoteFailure::bad_reply, reply("HTTP/1.1 400 Bad Request\r\n\r\n")},
+      {RemoteFailure::bad_reply, reply("*1000000000\r\n")},
+      {RemoteFailure::bad_reply, reply("*2147483647\r\n$1\r\n")},
+      {RemoteFailure::bad_reply, reply("*-7\r\n")},
+      {RemoteFailure::bad_reply, reply("*3\r\n$-1\r\n$-1\r\n$-1\r\n")},
+      {RemoteFailure::bad_reply, reply(":5\r\n")},
+      {RemoteFailure::bad_reply, reply("*2\r\n:1\r\n:1\r\n")},
+      {RemoteFailure::stalled, reply("")},
+      {RemoteFailure::too_slow, reply("*2\r\n$99999999\r\n")},
+      {RemoteFailure::empty_body, reply("*2\r\n$0\r\n\r\n$-1\r\n")},
+      {RemoteFailure::access_denied, reply("-NOAUTH Authentication required.\r\n")},
+      {RemoteFailure::server_error, reply("-ERR s3cret and more\r\n")},
+      {RemoteFailure::damaged_object, reply("*2\r\n$5\r\nhello\r\n$-1\r\n")},
+  };
+  for (const auto& [failure, serve] : faults) {
+    SCOPED_TRACE(std::string(to_string(failure)));
+    FaultServer server(serve);
+    auto options = options_for(server.redis());
+    options.signer = nullptr;  // one question, and no lease after it
+    Host host(options);
+    const auto started = std::chrono::steady_clock::now();
+    const auto fetched = host.fetch(7);
+    EXPECT_FALSE(fetched.entry);
+    EXPECT_FALSE(fetched.busy);
+    EXPECT_LT(std::chrono::steady_clock::now() - started, 5s);
+    EXPECT_EQ(host.counters().of(failure), 1u) << host.all_warnings();
+    EXPECT_EQ(host.counters().hits, 0u);
+    EXPECT_EQ(host.all_warnings().find("s3cret"), std::string::npos);
+  }
+}
+
+TEST(RemoteRedis, TooLongAReplyIsCutOff) {
+  FaultServer server([](FaultServer& self, int fd) {
+    self.read_until(fd, "\r\n");
+    FaultServer::write(fd, "*2\r\n$99999999\r\n" + std::string(200'000, 'x'));
+    self.stall();
+  });
+  auto options = options_for(server.redis());
+  options.most_object_bytes = 100'000;
+  options.signer = nullptr;
+  Host host(options);
+  host.fetch(7);
+  EXPECT_EQ(host.counters().of(RemoteFailure::too_large), 1u);
+}
+
+TEST(RemoteRedis, AResetAtAnyByteIsAFailure) {
+  const std::string whole = "*2\r\n$40\r\n" + std::string(40, 'x') + "\r\n$-1\r\n";
+  std::atomic<std::size_t> cut{0};
+  FaultServer server([&](FaultServer& self, int fd) {
+    if (self.read_until(fd, "lease\r\n").empty()) return;
+    FaultServer::write(fd, std::string_view(whole).substr(0, cut));
+    FaultServer::reset(fd);
+  });
+  const auto options = options_for(server.redis());
+  for (cut = 0; cut < whole.size(); ++cut) {
+    // Anew, since a kept connection that fails is opened once more.
+    const auto look = client_of(server.redis(), options)->look("00");
+    EXPECT_NE(look.object.failure, RemoteFailure::none) << cut;
+    EXPECT_FALSE(look.object.yes) << cut;
+  }
+  EXPECT_TRUE(client_of(server.redis(), options)->look("00").object.yes);
+}
+
+TEST(RemoteRedis, OneHostMakesWhatTheOthersGet) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  Host maker(options_for(redis.url(), calm_times()));
+  Host waiter(options_for(redis.url(), calm_times()));
+  auto first = maker.fetch(7);
+  EXPECT_FALSE(first.entry);
+  EXPECT_FALSE(first.busy);
+  EXPECT_TRUE(first.lease);
+  EXPECT_TRUE(waiter.fetch(7).busy);
+  ASSERT_TRUE(maker.publish(7, std::move(first.lease)).ok());
+  ASSERT_TRUE(maker.store.flush(5s).ok());
+  EXPECT_EQ(maker.counters().uploaded, 1u);
+  EXPECT_TRUE(soon([&] { return waiter.fetch(7).entry.has_value(); }));
+  EXPECT_TRUE(waiter.finds(7)) << "it is stored locally";
+  EXPECT_EQ(waiter.counters().hits, 1u);
+  EXPECT_EQ(waiter.counters().leases, 0u);
+}
+
+TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  auto times = calm_times();
+  times.lease = 300ms;
+  Host maker(options_for(redis.url(), times));
+  const auto client = client_of(redis.url(), options_for(redis.url(), times));
+  const auto name = wire_name_of(key_text_of(7));
+  {
+    const auto held = maker.fetch(7);
+    ASSERT_TRUE(held.lease);
+    std::this_thread::sleep_for(900ms);
+    EXPECT_TRUE(client->look(name).leased);
+  }
+  EXPECT_TRUE(soon([&] { return !client->look(name).leased; }));
+}
+
+TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  auto times = calm_times();
+  times.lease = 100ms;
+  const auto client = client_of(redis.url(), options_for(redis.url(), times));
+  EXPECT_TRUE(client->take_lease("00", "a").yes);
+  EXPECT_FALSE(client->take_lease("00", "b").yes);
+  EXPECT_FALSE(client->renew_lease("00", "b").yes);
+  EXPECT_FALSE(client->release_lease("00", "b").yes);
+  EXPECT_TRUE(client->look("00").leased);
+  EXPECT_TRUE(soon([&] { return client->take_lease("00", "b").yes; })) << "its holder was killed";
+  EXPECT_FALSE(client->release_lease("00", "a").yes);
+  EXPECT_TRUE(client->release_lease("00", "b").yes);
+  // A server that was restarted knows nothing; a holder at work takes it anew.
+  EXPECT_TRUE(client->renew_lease("00", "a").yes);
+  EXPECT_FALSE(client->take_lease("00", "b").yes);
+}
+
+TEST(RemoteRedis, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  auto times = calm_times();
+  times.longest_lease_wait = 200ms;
+  Host waiter(options_for(redis.url(), times));
+  auto long_lease = times;
+  long_lease.lease = 1h;
+  const auto client = client_of(redis.url(), options_for(redis.url(), long_lease));
+  ASSERT_TRUE(client->take_lease(wire_name_of(key_text_of(7)), "another").yes);
+  EXPECT_TRUE(waiter.fetch(7).busy);
+  EXPECT_TRUE(soon([&] { return !waiter.fetch(7).busy; }));
+  EXPECT_EQ(waiter.counters().gave_up, 1u);
+}
+
+TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  auto options = options_for(redis.url(), calm_times());
+  options.signer = nullptr;
+  Host reader(options);
+  EXPECT_FALSE(reader.fetch(7).busy);
+  const auto client = client_of(redis.url(), options);
+  EXPECT_FALSE(client->look(wire_name_of(key_text_of(7))).leased);
+  ASSERT_TRUE(reader.publish(7).ok());
+  ASSERT_TRUE(reader.store.flush(5s).ok());
+  EXPECT_FALSE(client->look(wire_name_of(key_text_of(7))).object.yes);
+  // And yet it waits for one who does.
+  const auto other = client_of(redis.url(), options);
+  ASSERT_TRUE(other->take_lease(wire_name_of(key_text_of(8)), "another").yes);
+  EXPECT_TRUE(reader.fetch(8).busy);
+}
+
+TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis({"--requirepass", "s3cret", "--user", "builder", "on", ">pa55", "~kiln:*",
+                           "+mget", "+set", "+eval", "+get", "+del", "+auth"});
+  ASSERT_TRUE(redis.is_up());
+  const test::TemporaryDirectory directory;
+  const auto with_password = [&](std::string_view password, const std::string& user) {
+    test::write_file(directory / "password", password);
+    ::chmod((directory / "password").c_str(), 0600);
+    auto url = redis.url();
+    url.insert(url.find("//") + 2, user);
+    auto options = options_for(url, calm_times());
+    options.lease_password = directory / "password";
+    return options;
+  };
+  EXPECT_TRUE(Host(with_password("s3cret\n", "")).fetch(7).lease);
+  EXPECT_TRUE(Host(with_password("pa55", "builder@")).fetch(8).lease);
+  Host wrong(with_password("wrong", "builder@"));
+  EXPECT_FALSE(wrong.fetch(9).lease);
+  EXPECT_EQ(wrong.counters().of(RemoteFailure::access_denied), 1u);
+  Host none(options_for(redis.url(), calm_times()));
+  none.fetch(9);
+  EXPECT_EQ(none.counters().of(RemoteFailure::access_denied), 1u);
+  EXPECT_EQ(none.all_warnings().find("s3cret"), std::string::npos);
+}
+
+TEST(RemoteRedis, AServerThatGoesAwayKillsNobodyAndIsFoundAgain) {
+  KILN_REQUIRES_SERVERS();
+  // As a host has it that minds no signals.
+  ::signal(SIGPIPE, SIG_DFL);
+  RedisServer redis;
+  auto times = calm_times();
+  times.shortest_break = times.longest_break = 20ms;
+  Host host(options_for(redis.url(), times));
+  EXPECT_TRUE(host.fetch(7).lease);
+  redis.kill();
+  for (int key = 10; key < 14; ++key) EXPECT_FALSE(host.fetch(key).entry);
+  EXPECT_GT(
+      host.counters().of(RemoteFailure::cannot_connect) + host.counters().of(RemoteFailure::reset),
+      0u);
+  redis.start();
+  EXPECT_TRUE(soon([&, key = 20]() mutable { return bool(host.fetch(key++).lease); }));
+}
+
+TEST(RemoteRedis, AServerThatServedIsWaitedFor) {
+  KILN_REQUIRES_SERVERS();
+  RedisServer redis;
+  auto times = calm_times();
+  times.patience = 300ms;
+  Host host(options_for(redis.url(), times));
+  EXPECT_TRUE(host.fetch(7).lease);
+  redis.kill();
+  EXPECT_TRUE(host.fetch(8).busy) << "it may be back in a moment";
+  EXPECT_TRUE(soon([&] { return !host.fetch(8).busy; })) << "and yet not without end";
+}
+
+TEST(RemoteRedis, UploadsThatDoNotFitAreDropped) {
+  FaultServer server([](FaultServer& self, int) { self.stall(); });
+  auto options = options_for(server.redis());
+  options.most_waiting_bytes = 20'000;
+  options.times.upload = 0ms;
+  Host host(options);
+  for (int key = 0; key < 10; ++key) ASSERT_TRUE(host.publish(key).ok());
+  const auto status = host.store.flush(5s);
+  EXPECT_EQ(status.code(), ErrorCode::io_failed);
+  const auto counters = host.counters();
+  EXPECT_GE(counters.dropped, 6u);
+  EXPECT_EQ(counters.dropped + counters.not_uploaded, 10u);
+  EXPECT_TRUE(host.store.flush(5s).ok()) << "told once";
+}
+
+}  // namespace
+}  // namespace kiln::cache

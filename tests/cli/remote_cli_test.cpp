@@ -1,0 +1,100 @@
+// The remote cache from the command line, with real servers and the real compiler.
+#include "cli_fixture.hpp"
+#include "support/remote_servers.hpp"
+
+namespace kiln::test {
+namespace {
+
+class RemoteCli : public CliTest {
+ protected:
+  void make_key() {
+    const auto made = kiln({"keygen", key().string(), "--json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    environment_["KILN_CACHE_SIGNERS"] = object_of(made)["public_key"];
+  }
+  std::filesystem::path key() const { return directory_ / "builder.key"; }
+  ProcessResult with_manifest(const std::string& verb, const char* cache,
+                              std::vector<std::string> more) const {
+    auto arguments = prewarm_arguments(directory_ / cache, std::move(more));
+    arguments.front() = verb;
+    return kiln(arguments);
+  }
+};
+
+TEST_F(RemoteCli, WhatOneHostMakesTheOthersGet) {
+  KILN_REQUIRES_NVRTC();
+  if (!RedisServer::is_installed() || !NginxServer::is_installed()) {
+    ASSERT_EQ(std::getenv("KILN_REQUIRE_SERVERS"), nullptr);
+    GTEST_SKIP() << "NOT TESTED: no redis-server or nginx";
+  }
+  const RedisServer redis;
+  const NginxServer nginx;
+  ASSERT_TRUE(redis.is_up() && nginx.is_up());
+  make_key();
+
+  const auto check =
+      kiln({"remote", "check", nginx.url(), redis.url(), "--secret-key", key().string(), "--json"});
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
+  const auto servers = object_of(check)["servers"];
+  ASSERT_EQ(servers.size(), 2u);
+  EXPECT_EQ(servers[0]["writes"], true);
+  EXPECT_EQ(servers[1]["leases"], true);
+
+  const std::vector<std::string> urls = {"--remote", nginx.url(), "--remote", redis.url(),
+                                         "--json"};
+  auto pushing = urls;
+  pushing.insert(pushing.end(), {"--push", "--secret-key", key().string()});
+  const auto made = with_manifest("prewarm", "one", pushing);
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(report_of(made)["compiled"], 3);
+  EXPECT_NE(made.err.find("3 sent"), std::string::npos) << made.err;
+
+  const auto warmed = with_manifest("prewarm", "two", urls);
+  EXPECT_EQ(report_of(warmed)["compiled"], 0) << warmed.err;
+  EXPECT_EQ(report_of(warmed)["hits"], 3);
+  for (const auto& kernel : report_of(warmed)["kernels"]) EXPECT_EQ(kernel["origin"], "remote");
+
+  const auto pulled = with_manifest("pull", "three", urls);
+  EXPECT_EQ(pulled.exit_code, 0) << pulled.out << pulled.err;
+  EXPECT_EQ(object_of(pulled)["done"], 3);
+  EXPECT_EQ(report_of(with_manifest("prewarm", "three", {"--json"}))["hits"], 3);
+
+  // A key that is taken off the list is not believed any longer.
+  const auto other = kiln({"keygen", (directory_ / "other.key").string(), "--json"});
+  environment_["KILN_CACHE_SIGNERS"] = object_of(other)["public_key"];
+  const auto refused = with_manifest("pull", "four", urls);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("untrusted_signer"), std::string::npos) << refused.err;
+}
+
+TEST_F(RemoteCli, UrlsWithSecretsAreRefusedAndNotShown) {
+  make_key();
+  for (const auto& verb : std::vector<std::vector<std::string>>{
+           {"remote", "check", "https://me:s3cret@host/kiln"},
+           {"remote", "check", "https://host/kiln?key=s3cret"},
+           {"pull", "--model", "deepseek-v4.1-flash", "--remote", "redis://me:s3cret@host"}}) {
+    const auto result = kiln(verb);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("***"), std::string::npos) << result.err;
+    EXPECT_EQ((result.out + result.err).find("s3cret"), std::string::npos) << result.err;
+  }
+  environment_["KILN_REMOTE"] = "https://me:s3cret@host/kiln";
+  const auto doctor = kiln({"doctor"});
+  EXPECT_EQ((doctor.out + doctor.err).find("s3cret"), std::string::npos) << doctor.out;
+}
+
+TEST_F(RemoteCli, AServerThatIsNotThereFailsACheckAndNoPrewarm) {
+  const std::string url = "http://127.0.0.1:" + std::to_string(free_port()) + "/kiln";
+  const auto check = kiln({"remote", "check", url, "--json"});
+  EXPECT_EQ(check.exit_code, 1);
+  EXPECT_EQ(object_of(check)["servers"][0]["error"]["code"], "cannot_connect");
+  EXPECT_EQ(kiln({"remote", "check"}).exit_code, 2);
+  KILN_REQUIRES_NVRTC();
+  make_key();
+  const auto warmed = with_manifest("prewarm", "one", {"--remote", url, "--json"});
+  EXPECT_EQ(warmed.exit_code, 0) << warmed.err;
+  EXPECT_EQ(report_of(warmed)["compiled"], 3);
+}
+
+}  // namespace
+}  // namespace kiln::test

@@ -1,0 +1,197 @@
+// The servers of a remote tier, on loopback: real ones from the system's packages, each in a
+// directory of its own and ended with its object.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/temporary_directory.hpp"
+
+namespace kiln::test {
+
+inline int loopback_socket(int port, bool listening) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const int done = listening ? ::bind(fd, any, sizeof address) : ::connect(fd, any, sizeof address);
+  if (done == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
+inline int port_of(int fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
+inline int free_port() {
+  const int fd = loopback_socket(0, true);
+  const int port = port_of(fd);
+  ::close(fd);
+  return port;
+}
+
+inline bool answers(int port) {
+  const int fd = loopback_socket(port, false);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
+/// Where a program of the system is; empty when it is not installed.
+inline std::string program(const std::string& name) {
+  for (const char* folder : {"/usr/bin/", "/usr/sbin/"})
+    if (::access((folder + name).c_str(), X_OK) == 0) return folder + name;
+  return {};
+}
+
+/// A server in a process group of its own, which is killed with the object, or with us.
+class ServerProcess {
+ public:
+  ServerProcess() = default;
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+  ~ServerProcess() { kill(); }
+
+  /// False when it does not listen on `port` within some seconds.
+  bool start(std::vector<std::string> arguments, int port) {
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::setpgid(0, 0);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);
+      std::vector<char*> pointers;
+      for (auto& argument : arguments) pointers.push_back(argument.data());
+      pointers.push_back(nullptr);
+      ::execv(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+    ::setpgid(pid_, pid_);
+    for (int i = 0; i < 500; ++i) {
+      if (answers(port)) return true;
+      if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
+        pid_ = -1;
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    kill();
+    return false;
+  }
+  void signal(int number) const {
+    if (pid_ > 0) ::kill(-pid_, number);
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class RedisServer {
+ public:
+  static bool is_installed() { return !program("redis-server").empty(); }
+
+  explicit RedisServer(std::vector<std::string> more = {}) : more_(std::move(more)) {
+    for (int i = 0; i < 5 && !up_; ++i) {
+      port_ = free_port();
+      start();
+    }
+  }
+  void start() {
+    std::vector<std::string> arguments = {program("redis-server"),
+                                          "--port",
+                                          std::to_string(port_),
+                                          "--bind",
+                                          "127.0.0.1",
+                                          "--save",
+                                          "",
+                                          "--appendonly",
+                                          "no",
+                                          "--dir",
+                                          directory_.path().string(),
+                                          "--logfile",
+                                          (directory_ / "log").string()};
+    arguments.insert(arguments.end(), more_.begin(), more_.end());
+    up_ = process_.start(std::move(arguments), port_);
+  }
+  void kill() { process_.kill(); }
+  bool is_up() const { return up_; }
+  int port() const { return port_; }
+  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  std::vector<std::string> more_;
+  TemporaryDirectory directory_;
+  int port_ = 0;
+  bool up_ = false;
+  ServerProcess process_;
+};
+
+/// nginx with its DAV module, as REMOTE.md shows it.
+class NginxServer {
+ public:
+  static bool is_installed() { return !program("nginx").empty(); }
+
+  explicit NginxServer(const std::string& in_location = {}) {
+    for (int i = 0; i < 5 && !up_; ++i) {
+      port_ = free_port();
+      const auto folder = directory_.path().string();
+      std::filesystem::create_directories(directory_ / "objects");
+      std::string text = "daemon off;\nworker_processes 2;\n";
+      // Its workers would otherwise be somebody who cannot write here.
+      if (::geteuid() == 0) text += "user root;\n";
+      text += "pid " + folder + "/pid;\nerror_log " + folder + "/error.log;\n" +
+              "events { worker_connections 2048; }\nhttp {\n  access_log off;\n" +
+              "  keepalive_requests 100000;\n";
+      for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
+        text += std::string("  ") + kind + "_temp_path " + folder + "/" + kind + ";\n";
+      text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_) +
+              " backlog=4096;\n    location /kiln/ {\n      root " + folder +
+              "/objects;\n      dav_methods PUT;\n      create_full_put_path on;\n"
+              "      client_max_body_size 64m;\n" +
+              in_location + "    }\n  }\n}\n";
+      write_file(directory_ / "nginx.conf", text);
+      up_ = process_.start({program("nginx"), "-e", folder + "/error.log", "-p", folder, "-c",
+                            folder + "/nginx.conf"},
+                           port_);
+    }
+  }
+  void stall() { process_.signal(SIGSTOP); }
+  void go_on() { process_.signal(SIGCONT); }
+  void kill() { process_.kill(); }
+  bool is_up() const { return up_; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/kiln"; }
+  std::filesystem::path object(const std::string& name) const {
+    return directory_ / ("objects/kiln/ac/" + name);
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  int port_ = 0;
+  bool up_ = false;
+  ServerProcess process_;
+};
+
+}  // namespace kiln::test
