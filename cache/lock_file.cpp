@@ -73,7 +73,7 @@ void after_fork_in_child() {
 }
 
 // Before main, since a fork in the middle of a first use would leave a child without it.
-[[maybe_unused]] const int installed =
+[[maybe_unused]] const int kInstalled =
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 Opened open_lock_file(const Root& root, int directory) {
