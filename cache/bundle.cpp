@@ -20,6 +20,7 @@
 
 #include "cache/bundle_format.hpp"
 #include "cache/bundle_seal.hpp"
+#include "cache/bundle_with_calls.hpp"
 #include "cache/entry_format.hpp"
 #include "cache/file.hpp"
 #include "cache/sodium.hpp"
@@ -36,9 +37,9 @@ Error refused(const std::filesystem::path& file, const std::string& why) {
 }
 
 /// Fills `to` from `offset` on. Errno; ENODATA when the file ends first.
-int read_at(int fd, std::span<std::byte> to, std::uint64_t offset) {
+int read_at(const SystemCalls& calls, int fd, std::span<std::byte> to, std::uint64_t offset) {
   while (!to.empty()) {
-    const ssize_t count = ::pread(fd, to.data(), to.size(), static_cast<off_t>(offset));
+    const ssize_t count = calls.pread(fd, to.data(), to.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno;
     if (count == 0) return ENODATA;
@@ -63,6 +64,7 @@ struct Bundle::State {
   std::vector<BundleEntry> entries;
   std::vector<std::uint64_t> offsets;  // in the file, one for each entry
   const Sodium* library = nullptr;
+  const SystemCalls* calls = nullptr;
 };
 
 Bundle::Bundle(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -85,6 +87,11 @@ const std::vector<BundleEntry>& Bundle::entries() const noexcept {
 
 Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& accepted,
                             bool* untrusted) {
+  return BundleWithCalls::open(file, accepted, untrusted, kRealCalls);
+}
+
+Result<Bundle> BundleWithCalls::open(const std::filesystem::path& file, const Signers& accepted,
+                                     bool* untrusted, const SystemCalls& calls) {
   const auto not_trusted = [&](const std::string& why) {
     if (untrusted != nullptr) *untrusted = true;
     return refused(file, why);
@@ -92,18 +99,18 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   if (untrusted != nullptr) *untrusted = false;
   KILN_TRY(const Sodium* const library, sodium());
   // Without O_NONBLOCK a pipe in its place would keep us waiting.
-  Opened opened = open_at(kRealCalls, AT_FDCWD, file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  Opened opened = open_at(calls, AT_FDCWD, file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!opened.fd) return refused(file, describe_error(opened.error));
   const int fd = opened.fd.get();
   struct stat status {};
-  if (::fstat(fd, &status) != 0) return refused(file, describe_error(errno));
+  if (calls.fstat(fd, &status) != 0) return refused(file, describe_error(errno));
   if (!S_ISREG(status.st_mode)) return refused(file, "it is not a file");
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
 
   std::array<std::byte, kBundleHeadBytes> start{};
   const std::size_t there =
       static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, start.size()));
-  if (const int error = read_at(fd, std::span(start).first(there), 0); error != 0)
+  if (const int error = read_at(calls, fd, std::span(start).first(there), 0); error != 0)
     return refused(file, describe_read(error));
   BundleHead head;
   if (auto why = decode_head(std::span(start).first(there), file_bytes, head); !why.empty())
@@ -114,7 +121,8 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   const std::size_t message_size = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
   std::vector<std::byte> bytes(message_size + kBundleSealBytes);
   std::copy(start.begin(), start.end(), bytes.begin());
-  if (const int error = read_at(fd, std::span(bytes).subspan(kBundleHeadBytes), kBundleHeadBytes);
+  if (const int error =
+          read_at(calls, fd, std::span(bytes).subspan(kBundleHeadBytes), kBundleHeadBytes);
       error != 0)
     return refused(file, describe_read(error));
   const auto message = std::span(bytes).first(message_size);
@@ -122,7 +130,7 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   if (auto why = seal_damage(*library, head.signer, message, seal); !why.empty())
     return not_trusted(why);
 
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<Bundle::State>();
   if (auto why = decode_index(head, message.subspan(kBundleHeadBytes), state->entries);
       !why.empty())
     return refused(file, why);
@@ -136,6 +144,7 @@ Result<Bundle> Bundle::open(const std::filesystem::path& file, const Signers& ac
   state->file_bytes = file_bytes;
   state->signer = head.signer;
   state->library = library;
+  state->calls = &calls;
   return Bundle(std::move(state));
 }
 
@@ -150,7 +159,7 @@ Result<Found> Bundle::find(const Digest& name, std::optional<std::string_view> k
   const auto size = static_cast<std::size_t>(found->entry_bytes);
   std::shared_ptr<std::byte[]> bytes(new std::byte[size]);
   const auto offset = state_->offsets[static_cast<std::size_t>(found - entries.begin())];
-  const int error = read_at(state_->fd.get(), {bytes.get(), size}, offset);
+  const int error = read_at(*state_->calls, state_->fd.get(), {bytes.get(), size}, offset);
   if (error == ENODATA) return damaged("the bundle was cut short after it was opened");
   if (error != 0) return refused(state_->file, describe_read(error));
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/bundle_with_calls.hpp"
 #include "kiln/cache/bundle.hpp"
 #include "kiln/cache/result.hpp"
 
@@ -20,9 +21,10 @@ constexpr std::string_view kCure =
 
 class BundleTier final : public Tier {
  public:
-  BundleTier(const std::filesystem::path& path, std::vector<PublicKey> signers)
+  BundleTier(const std::filesystem::path& path, std::vector<PublicKey> signers,
+             const SystemCalls& calls)
       : path_(path.string()),
-        bundle_(Bundle::open(path, {.keys = std::move(signers)}, &untrusted_)) {}
+        bundle_(BundleWithCalls::open(path, {.keys = std::move(signers)}, &untrusted_, calls)) {}
 
   const std::string& where() const noexcept override { return path_; }
 
@@ -52,8 +54,8 @@ class BundleTier final : public Tier {
 }  // namespace
 
 std::unique_ptr<Tier> open_bundle_tier(const std::filesystem::path& path,
-                                       std::vector<PublicKey> signers) {
-  return std::make_unique<BundleTier>(path, std::move(signers));
+                                       std::vector<PublicKey> signers, const SystemCalls& calls) {
+  return std::make_unique<BundleTier>(path, std::move(signers), calls);
 }
 
 }  // namespace kiln::cache

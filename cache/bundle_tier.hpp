@@ -7,14 +7,15 @@
 #include <memory>
 #include <vector>
 
+#include "cache/system_calls.hpp"
 #include "cache/tier.hpp"
 #include "kiln/cache/signing.hpp"
 
 namespace kiln::cache {
 
 /// Opens the bundle `path`, which one of `signers` must have signed; whether it is refused, the
-/// first question to the tier tells.
+/// first question to the tier tells. `calls` must outlive it.
 std::unique_ptr<Tier> open_bundle_tier(const std::filesystem::path& path,
-                                       std::vector<PublicKey> signers);
+                                       std::vector<PublicKey> signers, const SystemCalls& calls);
 
 }  // namespace kiln::cache

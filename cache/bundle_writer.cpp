@@ -17,6 +17,7 @@
 
 #include "cache/bundle_format.hpp"
 #include "cache/bundle_seal.hpp"
+#include "cache/bundle_with_calls.hpp"
 #include "cache/directory.hpp"
 #include "cache/entry_format.hpp"
 #include "cache/file.hpp"
@@ -62,10 +63,11 @@ Result<BundleEntry> describe(const Store& store, BundleSource source) {
 /// A file beside the bundle that takes its place once it is whole.
 class Replacement {
  public:
-  Replacement(const std::filesystem::path& file, std::uint64_t file_bytes)
-      : file_(file),
+  Replacement(const std::filesystem::path& file, std::uint64_t file_bytes, const SystemCalls& calls)
+      : calls_(calls),
+        file_(file),
         temporary_(file.parent_path() / dot_name("bundle")),
-        opened_(open_at(kRealCalls, AT_FDCWD, temporary_.c_str(),
+        opened_(open_at(calls, AT_FDCWD, temporary_.c_str(),
                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kBundleMode)),
         error_(opened_.error) {
     // Past this limit the kernel sends a signal that ends a process which does not expect it.
@@ -77,15 +79,17 @@ class Replacement {
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
   ~Replacement() {
-    if (opened_.fd) ::unlink(temporary_.c_str());
+    if (opened_.fd) calls_.unlinkat(AT_FDCWD, temporary_.c_str(), 0);
   }
 
   void write(std::span<const std::byte> bytes) {
-    if (error_ == 0) error_ = write_whole(kRealCalls, opened_.fd.get(), bytes, {});
+    if (error_ == 0) error_ = write_whole(calls_, opened_.fd.get(), bytes, {});
   }
   Status finish() {
-    if (error_ == 0 && ::fsync(opened_.fd.get()) != 0) error_ = errno;
-    if (error_ == 0 && ::rename(temporary_.c_str(), file_.c_str()) != 0) error_ = errno;
+    if (error_ == 0 && calls_.fsync(opened_.fd.get()) != 0) error_ = errno;
+    if (error_ == 0 &&
+        calls_.renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, file_.c_str(), 0) != 0)
+      error_ = errno;
     if (error_ != 0) return failed_to_write(file_, describe_error(error_));
     opened_.fd = Fd();
     return {};
@@ -93,6 +97,7 @@ class Replacement {
   bool failed() const noexcept { return error_ != 0; }
 
  private:
+  const SystemCalls& calls_;
   const std::filesystem::path& file_;
   std::filesystem::path temporary_;
   Opened opened_;
@@ -103,6 +108,12 @@ class Replacement {
 
 Status write_bundle(const Store& store, std::vector<BundleSource> sources, const SecretKey* signer,
                     const std::filesystem::path& file) {
+  return BundleWithCalls::write(store, std::move(sources), signer, file, kRealCalls);
+}
+
+Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sources,
+                              const SecretKey* signer, const std::filesystem::path& file,
+                              const SystemCalls& calls) {
   std::sort(sources.begin(), sources.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   sources.erase(std::unique(sources.begin(), sources.end(),
@@ -127,7 +138,7 @@ Status write_bundle(const Store& store, std::vector<BundleSource> sources, const
 
   std::uint64_t file_bytes = message.size() + seal->size();
   for (const auto& entry : entries) file_bytes += entry.entry_bytes;
-  Replacement replacement(file, file_bytes);
+  Replacement replacement(file, file_bytes, calls);
   replacement.write(message);
   replacement.write(*seal);
   for (const auto& entry : entries) {

@@ -45,9 +45,9 @@ int make_one(const SystemCalls& calls, int base, const std::string& path, Durabi
              std::optional<gid_t> group) {
   if (calls.mkdirat(base, path.c_str(), kDirectoryMode) != 0) return errno == EEXIST ? 0 : errno;
   // One that cannot be shared is still of use to its maker.
-  if (group &&
-      (::fchownat(base, path.c_str(), static_cast<uid_t>(-1), *group, AT_SYMLINK_NOFOLLOW) != 0 ||
-       ::fchmodat(base, path.c_str(), kSharedDirectoryMode, 0) != 0))
+  if (group && (calls.fchownat(base, path.c_str(), static_cast<uid_t>(-1), *group,
+                               AT_SYMLINK_NOFOLLOW) != 0 ||
+                calls.fchmodat(base, path.c_str(), kSharedDirectoryMode, 0) != 0))
     errno = 0;
   if (durability == Durability::relaxed) return 0;
   const std::string parent = parent_of(path);
@@ -98,14 +98,14 @@ int sync_directory(const SystemCalls& calls, int directory, Durability durabilit
 Listing names_in(const SystemCalls& calls, int base, const std::string& relative, DotNames dots) {
   Opened opened = open_beneath(calls, base, relative.c_str(), O_RDONLY | O_DIRECTORY);
   if (!opened.fd) return {.error = has_vanished(opened.error) ? 0 : opened.error};
-  Fd again(::fcntl(opened.fd.get(), F_DUPFD_CLOEXEC, 0));
-  const DirectoryStream stream(again ? ::fdopendir(again.get()) : nullptr);
+  Fd again(calls.duplicate(opened.fd.get()));
+  const DirectoryStream stream(again ? calls.fdopendir(again.get()) : nullptr);
   if (!stream) return {.error = errno};
   again.release();
   Listing listing{.directory = std::move(opened.fd)};
   for (;;) {
     errno = 0;  // readdir() tells the end from a failure by it alone
-    const dirent* const found = ::readdir(stream.get());
+    const dirent* const found = calls.readdir(stream.get());
     if (found == nullptr) break;
     const std::string_view name = found->d_name;
     const bool dotted = name.front() == '.';
@@ -130,7 +130,7 @@ Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::
   const int error = errno;
   if (error == ENOENT) return {};
   if (!is_directory || (error != ENOTEMPTY && error != EEXIST)) return {.error = error};
-  if (::renameat(directory, leaf.c_str(), directory, dot_name("aside").c_str()) == 0)
+  if (calls.renameat2(directory, leaf.c_str(), directory, dot_name("aside").c_str(), 0) == 0)
     return {.removed = true};
   return {.error = errno == ENOENT ? 0 : errno};
 }

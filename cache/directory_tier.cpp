@@ -50,7 +50,8 @@ class DirectoryTier final : public Tier {
 std::unique_ptr<Tier> open_tier(const std::filesystem::path& path, const Trust& trust,
                                 const SystemCalls& calls) {
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) return open_bundle_tier(path, trust.signers);
+  if (std::filesystem::is_regular_file(path, ignored))
+    return open_bundle_tier(path, trust.signers, calls);
   return std::make_unique<DirectoryTier>(Root(path.string(), trust, calls));
 }
 

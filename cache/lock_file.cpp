@@ -73,25 +73,28 @@ void after_fork_in_child() {
 }
 
 // Before main, since a fork in the middle of a first use would leave a child without it.
-[[maybe_unused]] const int installed =
+[[maybe_unused]] const int kInstalled =
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 Opened open_lock_file(const Root& root, int directory) {
   constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
   Opened opened = open_at(root.calls(), directory, kLockName, kFlags);
   if (opened.error != ENOENT) return opened;
-  opened = open_at(root.calls(), directory, kLockName, kFlags | O_CREAT, kLockMode);
+  // Only what we made ourselves gets another mode: a link to some other file may come in between.
+  opened = open_at(root.calls(), directory, kLockName, kFlags | O_CREAT | O_EXCL, kLockMode);
+  if (opened.error == EEXIST) return open_at(root.calls(), directory, kLockName, kFlags);
   if (opened.fd && root.trust().group)  // which the file has from its directory
     root.calls().fchmod(opened.fd.get(), kSharedLockMode);
   return opened;
 }
 
 /// Whether the lock file at hand is still the one that others will open.
-bool is_current(const std::string& root, int file) noexcept {
+bool is_current(const Root& root, int file) {
   struct stat here {};
   struct stat there {};
-  const std::string path = root + "/v1/" + kLockName;
-  return ::fstat(file, &here) == 0 && ::stat(path.c_str(), &there) == 0 &&
+  const std::string path = root.path() + "/v1/" + kLockName;
+  const SystemCalls& calls = root.calls();
+  return calls.fstat(file, &here) == 0 && calls.fstatat(AT_FDCWD, path.c_str(), &there, 0) == 0 &&
          here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
@@ -154,7 +157,7 @@ LockedByte::Attempt LockedByte::try_lock(const Root& root, off_t offset) {
     error = try_lock_file(calls, file.fd, offset, lock);
     if (error == EAGAIN) return {.outcome = LockOutcome::busy};
     if (error != 0) break;
-    if (!is_current(root.path(), lock->file_.get())) continue;
+    if (!is_current(root, lock->file_.get())) continue;
     return {.outcome = LockOutcome::held, .lock = std::move(lock)};
   }
   // A tree that is deleted faster than we can lock it: work without, there is nothing to warn of.

@@ -40,9 +40,9 @@ bool is_final(int error) noexcept {
   }
 }
 
-bool is_removed(int directory) noexcept {
+bool is_removed(const SystemCalls& calls, int directory) noexcept {
   struct stat status {};
-  return ::fstat(directory, &status) != 0 || status.st_nlink == 0;
+  return calls.fstat(directory, &status) != 0 || status.st_nlink == 0;
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ PendingFile::Created PendingFile::create(const SystemCalls& calls, int directory
   if (const int error = write_whole(calls, file.file_.get(), first, second); error != 0)
     return {.error = error};
   // Where the directory has not seen to it. An entry that only its maker believes is of use, too.
-  if (group && ::fchown(file.file_.get(), static_cast<uid_t>(-1), *group) != 0) errno = 0;
+  if (group && calls.fchown(file.file_.get(), static_cast<uid_t>(-1), *group) != 0) errno = 0;
   if (durability == Durability::durable && calls.fsync(file.file_.get()) != 0)
     return {.error = errno};
   return {.file = std::move(file)};
@@ -103,7 +103,7 @@ PendingFile::Published PendingFile::publish_anonymous(const std::string& leaf) {
   if (calls_->linkat(AT_FDCWD, self.c_str(), directory_, leaf.c_str(), AT_SYMLINK_FOLLOW) == 0)
     return {};
   int error = errno;
-  if (error == ENOENT && !is_removed(directory_)) {
+  if (error == ENOENT && !is_removed(*calls_, directory_)) {
     // No /proc here. This form wants a capability on older kernels, hence second.
     if (calls_->linkat(file_.get(), "", directory_, leaf.c_str(), AT_EMPTY_PATH) == 0) return {};
     if (errno != EEXIST) return {.error = errno, .form_refused = true};

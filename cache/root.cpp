@@ -14,7 +14,7 @@ namespace kiln::cache {
 Opened Root::believed(Opened opened) const {
   if (!opened.fd) return opened;
   struct stat status {};
-  if (::fstat(opened.fd.get(), &status) != 0) return {.error = errno};
+  if (calls_->fstat(opened.fd.get(), &status) != 0) return {.error = errno};
   if (!distrust(status, trust_).empty()) return {.error = kRefused};
   return opened;
 }
@@ -45,13 +45,15 @@ std::string Root::explain(int error) const {
   struct stat status {};
   if (error == kRefused) {
     std::string why;
-    if (::stat(path_.c_str(), &status) == 0) why = distrust(status, trust_);
+    if (calls_->fstatat(AT_FDCWD, path_.c_str(), &status, 0) == 0) why = distrust(status, trust_);
     return "the directory " + (why.empty() ? "was not to be trusted" : why);
   }
   // "No such file or directory" puzzles whoever sees the link.
-  const bool dangling = error == ENOENT && ::lstat(path_.c_str(), &status) == 0 &&
-                        S_ISLNK(status.st_mode) && ::stat(path_.c_str(), &status) != 0 &&
-                        errno == ENOENT;
+  const bool dangling =
+      error == ENOENT &&
+      calls_->fstatat(AT_FDCWD, path_.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISLNK(status.st_mode) && calls_->fstatat(AT_FDCWD, path_.c_str(), &status, 0) != 0 &&
+      errno == ENOENT;
   return dangling ? path_ + " is a link to a directory that does not exist" : describe_error(error);
 }
 

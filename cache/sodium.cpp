@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "cache/sha256_instructions.hpp"
+
 namespace kiln::cache {
 namespace {
 
@@ -41,6 +43,7 @@ Loaded load() {
       loaded.trouble.clear();
     else
       loaded.trouble = std::string(name) + " lacks a function or cannot start";
+    if (const auto faster = sha256_by_instructions()) functions.sha256 = faster;
     return loaded;
   }
   return loaded;

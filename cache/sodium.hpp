@@ -9,7 +9,7 @@
 
 namespace kiln::cache {
 
-/// Each member is the function of libsodium that it is named after.
+/// Each member is the function of libsodium that it is named after, or does what that does.
 struct Sodium {
   decltype(&::sodium_init) init = nullptr;
   decltype(&::randombytes_buf) random_bytes = nullptr;

@@ -39,6 +39,10 @@ int call_fstatat(int directory, const char* path, struct stat* to, int flags) {
   return ::fstatat(directory, path, to, flags);
 }
 
+int call_duplicate(int fd) {
+  return ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
 int call_get_lock(int fd, struct flock* lock) {
   return ::fcntl(fd, F_OFD_GETLK, lock);
 }
@@ -63,9 +67,15 @@ constinit const SystemCalls kRealCalls = {
     .pwrite = ::pwrite,
     .writev = ::writev,
     .fchmod = ::fchmod,
+    .fchmodat = ::fchmodat,
+    .fchown = ::fchown,
+    .fchownat = ::fchownat,
     .futimens = ::futimens,
     .fsync = ::fsync,
     .close = ::close,
+    .duplicate = call_duplicate,
+    .fdopendir = ::fdopendir,
+    .readdir = ::readdir,
     .mkdirat = ::mkdirat,
     .linkat = ::linkat,
     .renameat2 = call_renameat2,

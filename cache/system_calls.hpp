@@ -2,6 +2,7 @@
 // a test can make any of them fail at any time. Each behaves as the call it is named after.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -27,9 +28,16 @@ struct SystemCalls {
   ssize_t (*pwrite)(int fd, const void* from, size_t size, off_t at);
   ssize_t (*writev)(int fd, const iovec* parts, int count);
   int (*fchmod)(int fd, mode_t mode);
+  int (*fchmodat)(int directory, const char* path, mode_t mode, int flags);
+  int (*fchown)(int fd, uid_t user, gid_t group);
+  int (*fchownat)(int directory, const char* path, uid_t user, gid_t group, int flags);
   int (*futimens)(int fd, const struct timespec* times);
   int (*fsync)(int fd);
   int (*close)(int fd);
+  /// fcntl F_DUPFD_CLOEXEC.
+  int (*duplicate)(int fd);
+  DIR* (*fdopendir)(int fd);
+  struct dirent* (*readdir)(DIR* stream);
   int (*mkdirat)(int directory, const char* path, mode_t mode);
   int (*linkat)(int from_directory, const char* from, int directory, const char* to, int flags);
   int (*renameat2)(int from_directory, const char* from, int directory, const char* to,

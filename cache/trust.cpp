@@ -38,6 +38,11 @@ std::string distrust(const struct stat& status, const Trust& trust) {
     return "may be written by group " + std::to_string(status.st_gid) + " (mode " +
            octal(status.st_mode) +
            "); chmod g-w it, or declare that the group shares it (KILN_CACHE_GROUP)";
+  // The store sets neither, so somebody else was at it; and on kernels before 5.15 the second can
+  // mean that a lock of another process keeps a reader waiting.
+  if (S_ISREG(status.st_mode) && (status.st_mode & (S_ISUID | S_ISGID)) != 0)
+    return "is marked to run as another user or group (mode " + octal(status.st_mode) +
+           "); chmod ug-s it";
   return {};
 }
 

@@ -28,6 +28,7 @@ constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kCheckAt = 12;
 constexpr mode_t kUsageMode = 0644;  // less the umask
 constexpr mode_t kSharedUsageMode = 0664;
+constexpr int kOpenAttempts = 4;
 // A holder that is stopped in its few microseconds is no reason to wait for long.
 constexpr int kAttempts = 2500;
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
@@ -76,6 +77,28 @@ bool is_regular(const SystemCalls& calls, int file) {
   return calls.fstat(file, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/// The file of the totals to write into, from the descriptor of a shard, which is at hand.
+Fd open_to_write(const SystemCalls& calls, int directory, std::optional<std::uint32_t> group) {
+  constexpr const char* kPath = "../../usage";
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+  for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
+    Opened opened = open_at(calls, directory, kPath, kFlags);
+    if (opened.fd) {
+      struct stat status {};
+      if (calls.fstat(opened.fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+      if (status.st_nlink <= 1) return std::move(opened.fd);
+      // Under its other name it is somebody else's file: it stays as it is, and ours begins anew.
+      if (calls.unlinkat(directory, kPath, 0) != 0 && errno != ENOENT) return {};
+    } else if (opened.error != ENOENT) {
+      return {};
+    }
+    opened = open_at(calls, directory, kPath, kFlags | O_CREAT | O_EXCL, kUsageMode);
+    if (opened.fd && group) calls.fchmod(opened.fd.get(), kSharedUsageMode);
+    if (opened.error != EEXIST) return std::move(opened.fd);
+  }
+  return {};
+}
+
 }  // namespace
 
 Totals UsagePage::sum() const noexcept {
@@ -113,17 +136,10 @@ Totals count_shard(const SystemCalls& calls, int directory, std::size_t shard) {
 ShardTotals::ShardTotals(const SystemCalls& calls, int directory, std::size_t shard,
                          std::optional<std::uint32_t> group)
     : calls_(&calls), shard_(shard) {
-  // From the shard, whose descriptor is at hand, and not from the root.
-  constexpr const char* kPath = "../../usage";
-  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
-  Opened opened = open_at(calls, directory, kPath, kFlags);
-  if (opened.error == ENOENT) {
-    opened = open_at(calls, directory, kPath, kFlags | O_CREAT, kUsageMode);
-    if (opened.fd && group) calls.fchmod(opened.fd.get(), kSharedUsageMode);
-  }
-  if (!opened.fd || !is_regular(calls, opened.fd.get())) return;
+  Fd file = open_to_write(calls, directory, group);
+  if (!file) return;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const int error = LockedByte::try_lock_file(calls, opened.fd, slot_at(shard), lock_);
+    const int error = LockedByte::try_lock_file(calls, file, slot_at(shard), lock_);
     if (error != EAGAIN) break;
     ::nanosleep(&kPause, nullptr);
   }

@@ -13,12 +13,19 @@ BackgroundThreads::~BackgroundThreads() {
   stopping_.store(true, std::memory_order_relaxed);
   if (running_.empty()) return;
   if (generation_ != fork_generation()) {
-    // In a forked child there are no such threads: what stands for them is left as it is, since
-    // neither joining nor destroying it means anything here.
-    static_cast<void>(new std::vector<Running>(std::move(running_)));
+    leave(std::move(running_));
     return;
   }
   for (auto& running : running_) running.thread.join();
+}
+
+void BackgroundThreads::leave(std::vector<Running> threads) noexcept {
+  union Left {
+    explicit Left(std::vector<Running>&& from) noexcept : vector(std::move(from)) {}
+    ~Left() {}  // and not that of the vector
+    std::vector<Running> vector;
+  };
+  const Left left(std::move(threads));
 }
 
 void BackgroundThreads::join_finished() {
@@ -30,8 +37,7 @@ void BackgroundThreads::join_finished() {
 
 bool BackgroundThreads::start(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
-  if (generation_ != fork_generation() && !running_.empty())
-    static_cast<void>(new std::vector<Running>(std::exchange(running_, {})));
+  if (generation_ != fork_generation() && !running_.empty()) leave(std::exchange(running_, {}));
   generation_ = fork_generation();
   join_finished();
   auto done = std::make_shared<std::atomic<bool>>(false);

@@ -30,6 +30,9 @@ class BackgroundThreads {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> done;
   };
+  /// In a forked child there are no such threads: what stands for them is left as it is, since
+  /// neither joining nor destroying it means anything there.
+  static void leave(std::vector<Running> threads) noexcept;
   void join_finished();  // with the mutex held
 
   std::atomic<bool> stopping_{false};

@@ -33,22 +33,34 @@ bool much_more(std::uint64_t now, std::uint64_t before) {
   return now > before + before / 2;
 }
 
+std::string text_of(const std::string& subject, std::chrono::milliseconds time,
+                    std::uint64_t peak_bytes) {
+  return subject + ' ' + std::to_string(time.count()) + ' ' + std::to_string(peak_bytes);
+}
+
 }  // namespace
 
 // "<subject> <milliseconds> <bytes>".
+std::optional<CompileHint> parse_hint(std::string_view record) {
+  constexpr std::size_t kSubject = 32;
+  if (record.size() <= kSubject) return std::nullopt;
+  std::string_view rest = record.substr(kSubject);
+  std::uint64_t milliseconds = 0, bytes = 0;
+  if (!take_number(rest, milliseconds) || !take_number(rest, bytes) || !rest.empty())
+    return std::nullopt;
+  return CompileHint{
+      .subject = record.substr(0, kSubject),
+      .cost = {.time = std::chrono::milliseconds(milliseconds), .peak_bytes = bytes}};
+}
+
 void CompileHints::read_once() {
   if (std::exchange(read_, true) || store_ == nullptr) return;
   for (const auto& record : store_->records(kRecords)) {
-    constexpr std::size_t kSubject = 32;
-    if (record.size() <= kSubject) continue;
-    std::string_view rest = record;
-    const auto subject = rest.substr(0, kSubject);
-    rest.remove_prefix(kSubject);
-    std::uint64_t milliseconds = 0, bytes = 0;
-    if (!take_number(rest, milliseconds) || !take_number(rest, bytes) || !rest.empty()) continue;
-    auto& known = costs_[std::string(subject)];
-    known.time = std::max(known.time, std::chrono::milliseconds(milliseconds));
-    known.peak_bytes = std::max(known.peak_bytes, bytes);
+    const auto hint = parse_hint(record);
+    if (!hint) continue;
+    auto& known = costs_[std::string(hint->subject)];
+    known.time = std::max(known.time, hint->cost.time);
+    known.peak_bytes = std::max(known.peak_bytes, hint->cost.peak_bytes);
   }
 }
 
@@ -87,11 +99,8 @@ void CompileHints::note(const KernelSpec& spec, std::string_view architecture,
   }
   // The store warns by itself of a directory that takes nothing.
   if (store_ != nullptr)
-    static_cast<void>(store_
-                          ->add_record(kRecords, subject + ' ' +
-                                                     std::to_string(milliseconds.count()) + ' ' +
-                                                     std::to_string(cost.peak_bytes))
-                          .ok());
+    static_cast<void>(
+        store_->add_record(kRecords, text_of(subject, milliseconds, cost.peak_bytes)).ok());
 }
 
 }  // namespace kiln

@@ -22,6 +22,14 @@ struct CompileCost {
   std::uint64_t peak_bytes = 0;  ///< of the compiling process; 0: not known
 };
 
+/// One record, as it stands in the cache.
+struct CompileHint {
+  std::string_view subject{};  ///< 32 bytes of the record: the kernel that it speaks of
+  CompileCost cost{};          ///< both below 2^50
+};
+/// Empty for what is no hint.
+std::optional<CompileHint> parse_hint(std::string_view record);
+
 class CompileHints {
  public:
   /// `store` may be null: then hints are those of this process.

@@ -35,6 +35,7 @@ std::vector<fs::path> versioned_directories(const fs::path& parent, std::string_
   }
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<fs::path> paths;
+  paths.reserve(found.size());
   for (auto& [version, path] : found) paths.push_back(std::move(path));
   return paths;
 }

@@ -120,6 +120,9 @@ class HeaderSearch {
     });
   }
 
+  bool has_found() const noexcept { return !headers_.roots.empty(); }
+
+  /// The last thing to ask of it.
   ToolkitHeaders take(std::string_view how_found = {}) {
     if (!how_found.empty()) headers_.how_found = how_found;
     if (headers_.roots.empty()) headers_.how_found.clear();
@@ -174,7 +177,7 @@ ToolkitHeaders find_toolkit_headers(const NvrtcFiles& nvrtc, const EnvironmentRe
 ToolkitHeaders find_toolkit_headers(int major, int minor, const EnvironmentReader& environment) {
   HeaderSearch search(major, minor);
   search.anywhere(environment);
-  if (auto headers = search.take(); !headers.roots.empty()) return headers;
+  if (search.has_found()) return search.take();
   const auto version = version_text(major, minor);
   for (const auto& root : {"/usr/local/cuda-" + version, std::string("/usr/local/cuda")})
     if (search.toolkit(root)) break;

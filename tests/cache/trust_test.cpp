@@ -99,6 +99,8 @@ TEST(StoreTrust, AnEntryThatIsNotTrustedIsDamagedAndReplaced) {
       {"everybody writes", 0, 0, 0446, "may be written by everybody"},
       {"its group writes", 0, kGroup, 0464, "may be written by group 61100"},
       {"a foreign owner", kOther, 0, 0444, "belongs to user 61002"},
+      {"setuid", 0, 0, 04444, "run as another user or group (mode 4444)"},
+      {"setgid", 0, 0, 02444, "run as another user or group (mode 2444)"},
   };
   KILN_NEEDS_ROOT();
   for (const auto& c : cases) {
@@ -114,6 +116,85 @@ TEST(StoreTrust, AnEntryThatIsNotTrustedIsDamagedAndReplaced) {
     EXPECT_TRUE(finds(f.store, kKey));
     EXPECT_EQ(f.warnings.size(), 1u);
     EXPECT_EQ(f.store.counters().tiers.at(0).damaged, 2u);
+  }
+}
+
+TEST(StoreTrust, BitsThatSayNothingOfTrustAreNoReasonToRefuse) {
+  KILN_NEEDS_ROOT();
+  for (const mode_t bit : {04000u, 02000u, 01000u}) {
+    SCOPED_TRACE(bit);
+    Fixture f;
+    ASSERT_TRUE(publish(f.store, kKey).ok());
+    for (const auto& path : {f.root, path_of(f.root, kKey).parent_path()})
+      ASSERT_EQ(::chmod(path.c_str(), 0755 | bit), 0);
+    if (bit == 01000u) {
+      ASSERT_EQ(::chmod(path_of(f.root, kKey).c_str(), 0444 | bit), 0);
+    }
+    EXPECT_EQ(as_user(kOne, kOne, [&] { return finds(f.reopened(), kKey) ? 0 : 1; }), 0);
+    EXPECT_TRUE(publish(f.store, "k=2").ok());
+    EXPECT_TRUE(f.warnings.empty()) << f.warnings[0];
+  }
+}
+
+// Layers of images and backups share files: owner and mode go with the file, whatever its names.
+TEST(StoreTrust, AnEntryWithMoreNamesIsBelievedAndOnlyItsNameIsRemoved) {
+  KILN_NEEDS_ROOT();
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const fs::path entry = path_of(f.root, kKey), copy = f.directory / "copy";
+  fs::create_hard_link(entry, copy);
+  EXPECT_EQ(as_user(kOne, kOne, [&] { return finds(f.reopened(), kKey) ? 0 : 1; }), 0);
+  EXPECT_TRUE(f.store.verify()->at(0).damage.empty());
+  ASSERT_EQ(f.store.clear()->entries, 1u);
+  EXPECT_FALSE(fs::exists(entry));
+  EXPECT_EQ(mode_of(copy), 0444u);
+  EXPECT_EQ(fs::hard_link_count(copy), 1u);
+}
+
+TEST(StoreTrust, ALinkMakesNothingGoodThatWouldBeRefusedInItsPlace) {
+  KILN_NEEDS_ROOT();
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const fs::path entry = path_of(f.root, kKey), theirs = f.directory / "theirs";
+  // The right bytes, in a file that its owner may change at any time.
+  fs::copy_file(entry, theirs);
+  give(theirs, kOther, kOther, 0444);
+  fs::remove(entry);
+  fs::create_hard_link(theirs, entry);
+  EXPECT_NE(f.store.find(digest_of(kKey), kKey).damage.find("belongs to user 61002"),
+            std::string::npos);
+  // A good entry under the name of another.
+  ASSERT_TRUE(publish(f.store, "k=2").ok());
+  fs::remove(entry);
+  fs::create_hard_link(path_of(f.root, "k=2"), entry);
+  EXPECT_NE(f.store.find(digest_of(kKey), kKey).damage, "");
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  EXPECT_TRUE(finds(f.store, kKey) && finds(f.store, "k=2"));
+  EXPECT_EQ(mode_of(theirs), 0444u);
+}
+
+// A member of the group may link a file of ours into the tree, where we write to two files.
+TEST(StoreTrust, AFileThatIsLinkedInPlaceOfTheStoresOwnIsNotChanged) {
+  KILN_NEEDS_ROOT();
+  Fixture f;
+  const Trust shared{.users = {}, .group = kGroup};
+  for (const char* name : {"v1/lock", "v1/usage"}) {
+    SCOPED_TRACE(name);
+    fs::create_directories(f.root / "v1");
+    give(f.root, 0, kGroup, 02775);
+    const fs::path diary = f.directory / "diary";
+    write_file(diary, std::string(8192, 'd'));
+    ASSERT_EQ(::chmod(diary.c_str(), 0600), 0);
+    fs::create_hard_link(diary, f.root / name);
+    Store store = f.reopened(shared);
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(publish(store, "k=" + std::to_string(i)).ok());
+    EXPECT_EQ(store.try_lock(digest_of(kKey)).outcome, LockOutcome::held);
+    EXPECT_EQ(read_file(diary), std::string(8192, 'd'));
+    EXPECT_EQ(mode_of(diary), 0600u);
+    EXPECT_EQ(store.measure()->kept, store.measure()->entries);
+    EXPECT_TRUE(f.warnings.empty());
+    fs::remove_all(f.root);
+    fs::remove(diary);
   }
 }
 

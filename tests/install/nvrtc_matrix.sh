@@ -25,3 +25,9 @@ mkdir -p build/nvrtc
 rm -rf build/nvrtc/13 # what was the newest may not be any more
 compile_all 12 build/nvrtc/12.9 nvidia-cuda-nvrtc-cu12==12.9.86
 compile_all 13 build/nvrtc/13 'nvidia-cuda-nvrtc<14'
+
+# One cache for both: each is a miss after the other, and hits again when its turn comes.
+KILN_NVRTC=$PWD/build/nvrtc/12.9 KILN_OTHER_NVRTC=$PWD/build/nvrtc/13 \
+  build/release/bin/kiln_issues_tests --gtest_filter='Trial.T13_AnotherRelease*' >&2 ||
+  fail 1 "two releases of NVRTC do not share a cache"
+say "two releases of NVRTC share a cache and are never mixed"

@@ -69,6 +69,7 @@ class KILN_API Bundle {
                      std::optional<std::string_view> key_text = std::nullopt) const;
 
  private:
+  friend class BundleWithCalls;
   struct KILN_HIDDEN State;
   explicit Bundle(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;

@@ -1,0 +1,116 @@
+// Public faults of other kernel caches, tried on ours: T13, what may change under a cache.
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "kiln/explain.hpp"
+#include "support/runtime_fixture.hpp"
+
+namespace kiln::test {
+namespace {
+
+using Trial = RuntimeFixture;
+
+// T13, T32: a release of NVRTC is in the key by its content, and where it lies is not.
+// tests/install/nvrtc_matrix.sh names two real ones.
+TEST_F(Trial, T13_AnotherReleaseOfNvrtcMissesAndTheFormerHitsAgainThroughALink) {
+  const char* const named = std::getenv("KILN_NVRTC");
+  const char* const other_named = std::getenv("KILN_OTHER_NVRTC");
+  const std::filesystem::path one = named ? named : installed_nvrtc().found->library.string();
+  const std::filesystem::path other = other_named ? other_named : KILN_FAKE_NVRTC;
+  const auto with = [&](const std::filesystem::path& nvrtc) {
+    auto changed = options();
+    changed.nvrtc = nvrtc;
+    return changed;
+  };
+  const std::string text = "extern \"C\" __global__ void entry(int* p) { *p = 1; }\n";
+  const auto run = [&](const std::filesystem::path& nvrtc, std::uint64_t compiles) {
+    auto runtime = open(with(nvrtc));
+    const auto artifact = compile(runtime, text);
+    EXPECT_TRUE(artifact) << message_of(artifact);
+    EXPECT_EQ(runtime.counters().compiles, compiles) << nvrtc;
+    return artifact ? std::pair(artifact->key, cubin_of(*artifact))
+                    : std::pair(cache::Digest{}, std::string());
+  };
+  const auto first = run(one, 1);
+  {
+    auto runtime = open(with(other));
+    ASSERT_TRUE(runtime.add_source("trial.cu", text));
+    const auto why =
+        runtime.explain(*runtime.add({.name = "trial", .source = "trial.cu"}), "sm_90a");
+    ASSERT_TRUE(why && why->nearest) << message_of(why);
+    EXPECT_EQ(why->nearest->key, first.first);
+    for (const auto& difference : why->nearest->differences)
+      EXPECT_TRUE(difference.aspect == "nvrtc" || difference.aspect == "builtins")
+          << difference.aspect;
+  }
+  const auto second = run(other, 1);
+  EXPECT_NE(second.first, first.first);
+  EXPECT_NE(second.second, first.second);
+  EXPECT_EQ(run(one, 0), first);
+  EXPECT_EQ(run(other, 0), second);
+  const auto folder = std::filesystem::is_directory(one) ? one : one.parent_path();
+  std::filesystem::create_directory_symlink(folder, directory_ / "linked");
+  EXPECT_EQ(run(directory_ / "linked" / (folder == one ? "" : one.filename()), 0), first);
+}
+
+// T13: each change of what the compiler reads, then each undone.
+TEST_F(Trial, T13_EveryChangeMissesIsNamedAndHitsAgainOnceItIsUndone) {
+  const auto early = directory_ / "early", late = directory_ / "late";
+  std::filesystem::create_directories(early);
+  std::filesystem::create_directories(late);
+  write_file(late / "value.h", "#define VALUE 1\n");
+  auto with = options();
+  with.include_roots = {early, late};
+  std::string define = "-DMORE=10";
+  const auto run = [&](std::uint64_t compiles, const std::string& field) {
+    auto runtime = open(with);
+    const std::string text =
+        "#include <value.h>\nextern \"C\" __global__ void entry(int* p) { *p = VALUE + MORE; }\n";
+    EXPECT_TRUE(runtime.add_source("trial.cu", text));
+    const auto id = runtime.add({.name = "trial", .source = "trial.cu", .options = {define}});
+    if (!field.empty()) {
+      const auto why = runtime.explain(*id, "sm_90a");
+      EXPECT_TRUE(why && why->nearest) << message_of(why);
+      std::set<std::string> fields;
+      if (why && why->nearest)
+        for (const auto& difference : why->nearest->differences) fields.insert(difference.aspect);
+      EXPECT_EQ(fields, std::set<std::string>{field});
+    }
+    const auto artifact = runtime.artifact(*id, "sm_90a");
+    EXPECT_TRUE(artifact) << message_of(artifact);
+    EXPECT_EQ(runtime.counters().compiles, compiles);
+    return artifact ? cubin_of(*artifact) : std::string();
+  };
+  const auto first = run(1, "");
+  std::set<std::string> answers = {first};
+  const auto undone = [&] { EXPECT_EQ(run(0, ""), first); };
+
+  // A header that was not there before and is found first now: it shadows the other.
+  write_file(early / "value.h", "#define VALUE 2\n");
+  answers.insert(run(1, "header"));
+  std::filesystem::remove(early / "value.h");
+  undone();
+  // A root that is named earlier.
+  std::filesystem::create_directories(directory_ / "first");
+  write_file(directory_ / "first" / "value.h", "#define VALUE 8\n");
+  with.include_roots = {directory_ / "first", early, late};
+  answers.insert(run(1, "header"));
+  with.include_roots = {early, late};
+  undone();
+  define = "-DMORE=30";
+  answers.insert(run(1, "option"));
+  define = "-DMORE=10";
+  undone();
+  write_file(late / "value.h", "#define VALUE 4\n");
+  answers.insert(run(1, "header"));
+  write_file(late / "value.h", "#define VALUE 1\n");
+  undone();
+  EXPECT_EQ(answers.size(), 5u) << "an old answer was given";
+}
+
+}  // namespace
+}  // namespace kiln::test
