@@ -17,11 +17,11 @@ constexpr u32 kTerms = weight_terms(kRowTile);
 constexpr Layout kAt = layout(kRowTile);
 constexpr u32 kPartBytes = kPageKeys * 128;  // a part of a page
 constexpr u32 kParts = kLatentDim / 128;
-// Weights are 2^kWeightShift times what they stand for, against the largest score when the
-// reference was last set; it is set anew before a weight passes what E4M3 holds, 448. Below 2^-10
-// nothing is left of a term, so a second one is scaled up: weights count down to 20 octaves under
-// the reference, with one term to 18.
-constexpr float kWeightShift = kTerms == 2 ? 6 : 8;
+// Weights are 2^6 times what they stand for, against the largest score when the reference was last
+// set; it is set anew before a weight passes what E4M3 holds, 448. Below 2^-10 nothing is left of a
+// term, so a second one is scaled up: weights count down to 20 octaves under the reference, with
+// one term to 16.
+constexpr float kWeightShift = 6;
 constexpr float kSecondScale = 16;
 constexpr u32 kOverSecondScale = 0x2c002c00;  // 1 / 16 twice, as f16
 constexpr float kMostExponent = 8.80f;
