@@ -185,7 +185,10 @@ TEST_F(Bench, BuffersRefuseWhatDoesNotFit) {
 TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
   KILN_REQUIRES_NVRTC();
   ASSERT_TRUE(kernels::add_sources(*runtime_));
-  for (const auto& known : kernels::kernel_benches())
+  for (const auto& known : kernels::kernel_benches()) {
+#ifdef KILN_SANITIZE
+    if (known.name != "dsv41_kv_insert") continue;  // the others' host arithmetic takes a minute
+#endif
     for (std::size_t problem = 0; problem < known.problems.size(); ++problem)
       for (const std::uint64_t tokens : {1u, 8u, 65u}) {
         // Each of its tokens is a request of thousands of keys: the least of them is enough.
@@ -207,6 +210,7 @@ TEST_F(Bench, EveryKernelsBenchmarkPreparesAndChecksItsOutputs) {
                                                            : "off in the Frobenius norm";
         EXPECT_TRUE(says(*comparison, what)) << comparison->last().faults.front();
       }
+  }
 }
 
 }  // namespace
