@@ -9,7 +9,7 @@
 namespace kiln::kernels {
 
 std::span<const KernelBench> kernel_benches() noexcept {
-  static const std::array kBenches = {dsv41_decode::mega_bench(), dsv41_kv_insert::kernel_bench(),
+  static const std::array kBenches = {dsv41_kv_insert::kernel_bench(), dsv41_decode::mega_bench(),
                                       dsv41_decode::swapab_bench(), kimi_k3_mla::attend_bench()};
   return kBenches;
 }

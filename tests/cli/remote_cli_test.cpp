@@ -52,7 +52,8 @@ TEST_F(RemoteCli, WhatOneHostMakesTheOthersGet) {
   const auto warmed = with_manifest("prewarm", "two", urls);
   EXPECT_EQ(report_of(warmed)["compiled"], 0) << warmed.err;
   EXPECT_EQ(report_of(warmed)["hits"], 3);
-  for (const auto& kernel : report_of(warmed)["kernels"]) EXPECT_EQ(kernel["origin"], "remote");
+  const auto report = report_of(warmed);
+  for (const auto& kernel : report["kernels"]) EXPECT_EQ(kernel["origin"], "remote");
 
   const auto pulled = with_manifest("pull", "three", urls);
   EXPECT_EQ(pulled.exit_code, 0) << pulled.out << pulled.err;
