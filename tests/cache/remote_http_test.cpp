@@ -1,5 +1,6 @@
 // What an HTTP server may do wrong: each time the host goes on within its deadline, nothing wrong
 // is loaded, and the failure is counted under its own name.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <zstd.h>
 
@@ -64,8 +65,14 @@ std::vector<Fault> faults() {
     };
   };
   const std::string whole = http_answer("200 OK", good);
+  std::string many_headers;
+  for (int i = 0; i < 700; ++i) many_headers += "X-Number: " + std::string(90, 'n') + "\r\n";
   return {
       {RemoteFailure::stalled, once([](FaultServer& server, int) { server.stall(); })},
+      {RemoteFailure::stalled, once([](FaultServer& server, int fd) {
+         FaultServer::write(fd, "HTTP/1.1 103 Soon\r\nLink: here\r\n\r\n");
+         server.stall();
+       })},
       {RemoteFailure::too_slow, once([whole](FaultServer& server, int fd) {
          const auto body = whole.find(kEnd) + kEnd.size();
          FaultServer::write(fd, std::string_view(whole).substr(0, body));
@@ -91,6 +98,10 @@ std::vector<Fault> faults() {
       {RemoteFailure::bad_status, always(http_answer("206 Part", good))},
       {RemoteFailure::bad_reply, always("no HTTP at all\r\n\r\n")},
       {RemoteFailure::too_large, always("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")},
+      {RemoteFailure::too_large, always(http_answer("200 OK", good, many_headers))},
+      {RemoteFailure::too_large, once([](FaultServer& server, int fd) {
+         while (!server.stopping()) FaultServer::write(fd, "HTTP/1.1 103 Soon\r\n\r\n");
+       })},
       {RemoteFailure::wrong_object, always(http_answer("200 OK", other))},
       {RemoteFailure::bad_signature, always(http_answer("200 OK", grafted))},
       {RemoteFailure::untrusted_signer,
@@ -165,6 +176,28 @@ TEST(RemoteHttp, ADeadServerIsAskedOnceInAWhile) {
   EXPECT_EQ(server.connections(), 1);
   EXPECT_EQ(host.counters().of(RemoteFailure::stalled), 1u);
   EXPECT_EQ(host.counters().of(RemoteFailure::skipped), 49u);
+}
+
+TEST(RemoteHttp, NoOtherProgramInheritsAConnection) {
+  std::atomic<int> inherited{0}, ours{0};
+  FaultServer server([&](FaultServer& self, int fd) {
+    self.read_until(fd, kEnd);
+    for (int other = 0; other < 1024; ++other) {
+      sockaddr_in peer{};
+      socklen_t size = sizeof peer;
+      if (::getpeername(other, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+          ntohs(peer.sin_port) != self.port())
+        continue;
+      ++ours;
+      if ((::fcntl(other, F_GETFD) & FD_CLOEXEC) == 0) ++inherited;
+    }
+    FaultServer::write(fd, http_answer("404 None", ""));
+  });
+  Host host(options_for(server.http()));
+  host.fetch(7);
+  EXPECT_EQ(host.counters().misses, 1u);
+  EXPECT_EQ(ours, 1);
+  EXPECT_EQ(inherited, 0);
 }
 
 TEST(RemoteHttp, CredentialsComeFromFilesAndAreNeverShown) {
