@@ -169,7 +169,7 @@ struct HttpClient::State {
 
   Answer request(Method method, const std::string& name, std::span<const std::byte> upload) {
     const WithoutSigpipe guard;
-    auto connection = connections.take();
+    auto connection = connections.take(Clock::now());
     if (connection == nullptr)
       connection = std::make_unique<Connection>(Connection{.multi = Multi(::curl_multi_init())});
     // A fresh one each time, since the connection is kept by the other: libcurl before 8.1 looks at
@@ -185,7 +185,7 @@ struct HttpClient::State {
 
     long status = 0;
     ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    connections.give(std::move(connection));
+    connections.give(std::move(connection), Clock::now());
     answer = answer_of_status(status, method != Method::put);
     if (method == Method::get && answer.yes) {
       if (transfer.body.empty())

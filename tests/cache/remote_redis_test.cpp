@@ -1,6 +1,7 @@
 // The lease of a fleet and small objects: against a real redis-server, and against one that does
 // what none does.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/pool.hpp"
 #include "cache/remote/redis_client.hpp"
 #include "cache/remote/redis_connection.hpp"
 #include "remote_fixture.hpp"
@@ -111,6 +113,86 @@ TEST(RemoteRedis, AResetAtAnyByteIsAFailure) {
     EXPECT_FALSE(look.object.yes) << cut;
   }
   EXPECT_TRUE(client_of(server.redis(), options)->look("00").object.yes);
+}
+
+// A connection that was kept may be dead for reasons that the server knows nothing of.
+TEST(RemoteRedis, AKeptConnectionThatFailsIsReplacedOnce) {
+  const std::string nothing = "*2\r\n$-1\r\n$-1\r\n";
+  const std::vector<FaultServer::Serve> ends = {
+      [](FaultServer&, int fd) { FaultServer::reset(fd); },
+      [](FaultServer&, int) {},
+      [](FaultServer& self, int) { self.stall(); },
+      [](FaultServer&, int fd) { FaultServer::write(fd, "no protocol\r\n"); },
+  };
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::atomic<int> asked{0};
+    FaultServer server([&](FaultServer& self, int fd) {
+      const bool is_first = self.connections() == 1;
+      while (!self.read_until(fd, "lease\r\n").empty()) {
+        if (is_first && ++asked == 2) return ends[i](self, fd);
+        FaultServer::write(fd, nothing);
+      }
+    });
+    auto times = calm_times();
+    if (i == 2) times.first_byte = 2s;
+    Host host({.leases = server.redis(), .times = times});
+    for (int key = 0; key < 4; ++key) host.fetch(key);
+    EXPECT_EQ(host.counters().misses, 4u) << host.all_warnings();
+    EXPECT_EQ(server.connections(), 2);
+  }
+}
+
+TEST(RemoteRedis, APoolDropsWhatNobodyUsedForAWhile) {
+  using namespace std::chrono;
+  Pool<int> pool;
+  const steady_clock::time_point start{1h};
+  pool.give(std::make_unique<int>(1), start);
+  pool.give(std::make_unique<int>(2), start + 20s);
+  EXPECT_EQ(*pool.take(start + 29s), 2);
+  pool.give(std::make_unique<int>(3), start + 31s);
+  EXPECT_EQ(*pool.take(start + 31s), 3);
+  EXPECT_EQ(pool.take(start + 31s), nullptr) << "the first is too old by now";
+  pool.give(std::make_unique<int>(4), start + 32s);
+  pool.clear();
+  EXPECT_EQ(pool.take(start + 32s), nullptr);
+}
+
+// Passes on what both say, but for a reply when it is to be lost: the connection ends instead.
+void pass_on(const FaultServer& server, int client, int port, std::atomic<bool>& lose_a_reply) {
+  const int upstream = test::loopback_socket(port, false);
+  for (bool open = true; open && !server.stopping();) {
+    pollfd ready[] = {{.fd = client, .events = POLLIN, .revents = 0},
+                      {.fd = upstream, .events = POLLIN, .revents = 0}};
+    ::poll(ready, 2, 10);
+    for (const int from : {0, 1}) {
+      if (!open || ready[from].revents == 0) continue;
+      char bytes[4096];
+      const auto got = ::recv(ready[from].fd, bytes, sizeof bytes, 0);
+      open = got > 0 && !(from == 1 && lose_a_reply.exchange(false));
+      if (open) FaultServer::write(ready[1 - from].fd, {bytes, static_cast<std::size_t>(got)});
+    }
+  }
+  ::close(upstream);
+}
+
+TEST(RemoteRedis, ALeaseWhoseGrantWasLostIsKnownAsOurs) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  std::atomic<bool> lose_a_reply{false};
+  FaultServer between(
+      [&](FaultServer& self, int fd) { pass_on(self, fd, redis.port(), lose_a_reply); });
+  const auto options = options_for(between.redis());
+  const auto client = client_of(between.redis(), options);
+  EXPECT_FALSE(client->look("00").leased);  // its connection is kept
+  lose_a_reply = true;
+  EXPECT_TRUE(client->take_lease("00", "a").yes);
+  EXPECT_FALSE(lose_a_reply);
+  lose_a_reply = true;
+  EXPECT_FALSE(client->take_lease("00", "b").yes) << "it is another's";
+  EXPECT_FALSE(lose_a_reply);
+  EXPECT_TRUE(client->release_lease("00", "a").yes);
 }
 
 TEST(RemoteRedis, OneHostMakesWhatTheOthersGet) {
