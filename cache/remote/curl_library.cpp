@@ -1,5 +1,7 @@
 #include "cache/remote/curl_library.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -33,6 +35,11 @@ RemoteFailure meaning_of(CURLcode result) noexcept {
   }
 }
 
+// A program that the process starts meanwhile is not to have our connections.
+curl_socket_t open_socket(void*, curlsocktype, curl_sockaddr* address) {
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 }  // namespace
 
 bool start_curl() {
@@ -43,6 +50,12 @@ bool start_curl() {
 
 void set_common(CURL* handle, const RemoteOptions& options) {
   ::curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+#if CURL_AT_LEAST_VERSION(7, 87, 0)
+  // The thread that resolves a name is otherwise waited for after the deadline: for as long as the
+  // system waits for a nameserver that is mute.
+  ::curl_easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+#endif
+  ::curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, open_socket);
   ::curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   // No proxy of the environment: the server is named, and nothing else is to see what we send.

@@ -25,7 +25,8 @@ using Multi = std::unique_ptr<CURLM, EndMulti>;
 /// Starts the library once in a process; false when it cannot start.
 bool start_curl();
 
-/// What every connection of ours has: no signals, no redirects, no proxy, and the checks of TLS.
+/// What every connection of ours has: no signals, no redirects, no proxy, the checks of TLS, and a
+/// socket that no other program inherits.
 void set_common(CURL* handle, const RemoteOptions& options);
 
 /// What a failed transfer means.

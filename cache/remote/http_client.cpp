@@ -37,9 +37,14 @@ void append(Headers& headers, const std::string& line) {
   }
 }
 
+// Of one answer, with its interim ones and what follows the body.
+constexpr std::size_t kMostHeaderBytes = 64 << 10;
+
 /// One request and how far it is.
 struct Transfer {
   std::uint64_t limit = 0;
+  std::size_t header_bytes = 0;
+  bool interim = false;  // the headers at hand are those of a status such as 103
   std::vector<std::byte> body{};
   bool too_large = false;
   std::optional<Clock::time_point> first_byte{};
@@ -47,10 +52,20 @@ struct Transfer {
   std::size_t sent = 0;
 };
 
-std::size_t on_header(char*, std::size_t size, std::size_t count, void* self) {
+bool is_interim(std::string_view status_line) {
+  const auto space = status_line.find(' ');
+  return space != std::string_view::npos && status_line.substr(space + 1).starts_with('1');
+}
+
+std::size_t on_header(char* bytes, std::size_t size, std::size_t count, void* self) {
   auto& transfer = *static_cast<Transfer*>(self);
-  if (!transfer.first_byte) transfer.first_byte = Clock::now();
-  return size * count;
+  const std::string_view line(bytes, size * count);
+  transfer.header_bytes += line.size();
+  if (transfer.header_bytes > kMostHeaderBytes) return 0;  // ends the transfer
+  if (line.starts_with("HTTP/")) transfer.interim = is_interim(line);
+  // The answer itself is waited for: a server could say for ever that it is at work.
+  if (!transfer.interim && !transfer.first_byte) transfer.first_byte = Clock::now();
+  return line.size();
 }
 
 std::size_t on_body(char* bytes, std::size_t size, std::size_t count, void* self) {
@@ -137,6 +152,10 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
   if (transfer.too_large)
     return Answer::failed(RemoteFailure::too_large,
                           "the answer has over " + std::to_string(transfer.limit) + " bytes");
+  if (transfer.header_bytes > kMostHeaderBytes)
+    return Answer::failed(
+        RemoteFailure::too_large,
+        "the answer has over " + std::to_string(kMostHeaderBytes) + " bytes of headers");
   return *std::move(answer);
 }
 
@@ -150,7 +169,7 @@ struct HttpClient::State {
 
   Answer request(Method method, const std::string& name, std::span<const std::byte> upload) {
     const WithoutSigpipe guard;
-    auto connection = connections.take();
+    auto connection = connections.take(Clock::now());
     if (connection == nullptr)
       connection = std::make_unique<Connection>(Connection{.multi = Multi(::curl_multi_init())});
     // A fresh one each time, since the connection is kept by the other: libcurl before 8.1 looks at
@@ -166,7 +185,7 @@ struct HttpClient::State {
 
     long status = 0;
     ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    connections.give(std::move(connection));
+    connections.give(std::move(connection), Clock::now());
     answer = answer_of_status(status, method != Method::put);
     if (method == Method::get && answer.yes) {
       if (transfer.body.empty())

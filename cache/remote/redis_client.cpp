@@ -16,6 +16,8 @@
 namespace kiln::cache {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Braces: both keys of a name are in one slot of a cluster.
 std::string object_key(const std::string& name) {
   return "kiln:{" + name + "}:ac";
@@ -73,33 +75,38 @@ struct RedisClient::State {
     return {.yes = true};
   }
 
-  /// The reply to a command, or null and why.
-  Reply call(std::initializer_list<std::string_view> words, Answer& failure) {
+  /// The reply to a command, or null and why. `repeated` says whether the server may have done the
+  /// command once before.
+  Reply call(std::initializer_list<std::string_view> words, Answer& failure,
+             bool* repeated = nullptr) {
     const WithoutSigpipe guard;
-    auto connection = connections.take();
+    auto connection = connections.take(Clock::now());
     const bool kept = connection != nullptr;
     if (!kept) {
       failure = open_connection(connection);
       if (failure.failure != RemoteFailure::none) return nullptr;
     }
     auto reply = connection->call(words, failure);
-    if (reply == nullptr && kept && failure.failure == RemoteFailure::reset) {
-      // It was closed while nobody used it. All that is asked here may be asked twice.
+    if (reply == nullptr && kept) {
+      // It was closed while nobody used it, or what lies between forgot it; the others as well,
+      // most likely. All that is asked here may be asked twice.
+      connections.clear();
+      if (repeated != nullptr) *repeated = true;
       failure = open_connection(connection);
       if (failure.failure != RemoteFailure::none) return nullptr;
       reply = connection->call(words, failure);
     }
     if (reply == nullptr) return nullptr;
-    connections.give(std::move(connection));
+    connections.give(std::move(connection), Clock::now());
     if (reply->type != REDIS_REPLY_ERROR) return reply;
     failure = answer_of_error(text_of(*reply));
     return nullptr;
   }
 
   /// Whether a command is granted: "OK" or a number that is not 0.
-  Answer granted(std::initializer_list<std::string_view> words) {
+  Answer granted(std::initializer_list<std::string_view> words, bool* repeated = nullptr) {
     Answer failure;
-    const auto reply = call(words, failure);
+    const auto reply = call(words, failure, repeated);
     if (reply == nullptr) return failure;
     if (reply->type == REDIS_REPLY_STATUS) return {.yes = true};
     if (reply->type == REDIS_REPLY_NIL) return {};
@@ -153,7 +160,13 @@ Answer RedisClient::put(const std::string& name, std::span<const std::byte> obje
 }
 
 Answer RedisClient::take_lease(const std::string& name, const std::string& token) {
-  return state_->granted({"SET", lease_key(name), token, "NX", "PX", state_->lease_life()});
+  bool repeated = false;
+  auto answer =
+      state_->granted({"SET", lease_key(name), token, "NX", "PX", state_->lease_life()}, &repeated);
+  // Who holds it may be ourselves: by the first command, whose reply was lost.
+  if (repeated && !answer.yes && answer.failure == RemoteFailure::none)
+    answer = renew_lease(name, token);
+  return answer;
 }
 
 Answer RedisClient::renew_lease(const std::string& name, const std::string& token) {

@@ -29,4 +29,13 @@ kiln_find_remote_library(hiredis hiredis/hiredis.h libhiredis-dev)
 kiln_find_remote_library(zstd zstd.h libzstd-dev)
 if(kiln_remote_missing)
   set(kiln_remote_missing "libraries of the remote cache are missing: install them (on Debian: apt-get install${kiln_remote_missing})")
+else()
+  # The first that can be told the protocols in words.
+  set(kiln_least_curl 7.85.0)
+  file(STRINGS ${KILN_CURL_INCLUDE_DIR}/curl/curlver.h kiln_curl_version
+       REGEX "^#define LIBCURL_VERSION +\"")
+  string(REGEX REPLACE ".*\"([0-9.]+).*" "\\1" kiln_curl_version "${kiln_curl_version}")
+  if(kiln_curl_version VERSION_LESS kiln_least_curl)
+    set(kiln_remote_missing "the remote cache needs libcurl ${kiln_least_curl} or later, and ${KILN_CURL_INCLUDE_DIR} has ${kiln_curl_version}: install a later one and name it (KILN_CURL_INCLUDE_DIR, KILN_CURL_LIBRARY)")
+  endif()
 endif()

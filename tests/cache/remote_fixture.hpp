@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,14 +65,32 @@ inline std::string wire_name_of(std::string_view key_text) {
   return sha256_of(as_bytes_of(key_text))->hex();
 }
 
-/// Deadlines that a test can wait for: of a server that is to miss them.
-inline RemoteTimes short_times() {
-  return {.first_byte = 200ms, .patience = 0ms};
-}
-
 /// Deadlines of a server that is to keep them, however slow the machine.
 inline RemoteTimes calm_times() {
-  return {.connect = 10s, .first_byte = 10s, .patience = 0ms};
+  return {.connect = 30s, .first_byte = 30s, .patience = 0ms, .lease = 60s};
+}
+
+/// Those of a server that is to miss one: only that one is short, so that a test can wait for it. A
+/// client of HTTP has the time to connect for its first byte as well.
+inline RemoteTimes times_for(RemoteFailure failure) {
+  auto times = calm_times();
+  if (failure == RemoteFailure::stalled) times.connect = 2s;
+  if (failure == RemoteFailure::stalled) times.first_byte = 1s;
+  // The first byte is to be in time here.
+  if (failure == RemoteFailure::too_slow) times.first_byte = 2s;
+  return times;
+}
+
+/// More than any of these tests takes on a slow machine, and less than for ever.
+constexpr std::chrono::seconds kLong{60};
+
+/// Waits for what another thread or process does.
+template <class Condition>
+bool soon(Condition&& condition) {
+  for (const auto end = std::chrono::steady_clock::now() + kLong;
+       std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(5ms))
+    if (condition()) return true;
+  return false;
 }
 
 /// One host: a local cache of its own and a remote tier, and what it warned of.

@@ -48,6 +48,29 @@ inline int free_port() {
   return port;
 }
 
+/// A port that no other process is given meanwhile, by a socket that never listens: a server that
+/// allows its address to be reused, as servers do, may listen there.
+class ReservedPort {
+ public:
+  ReservedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int yes = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+      number_ = port_of(fd_);
+  }
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+  ~ReservedPort() { ::close(fd_); }
+  int number() const { return number_; }
+
+ private:
+  int fd_ = -1;
+  int number_ = 0;
+};
+
 inline bool answers(int port) {
   const int fd = loopback_socket(port, false);
   if (fd >= 0) ::close(fd);
@@ -69,7 +92,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
   ~ServerProcess() { kill(); }
 
-  /// False when it does not listen on `port` within some seconds.
+  /// False when it does not listen on `port`, which nobody else may do, within half a minute.
   bool start(std::vector<std::string> arguments, int port) {
     const pid_t parent = ::getpid();
     pid_ = ::fork();
@@ -84,7 +107,7 @@ class ServerProcess {
       ::_exit(127);
     }
     ::setpgid(pid_, pid_);
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 3000; ++i) {
       if (answers(port)) return true;
       if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
         pid_ = -1;
@@ -113,16 +136,11 @@ class RedisServer {
  public:
   static bool is_installed() { return !program("redis-server").empty(); }
 
-  explicit RedisServer(std::vector<std::string> more = {}) : more_(std::move(more)) {
-    for (int i = 0; i < 5 && !up_; ++i) {
-      port_ = free_port();
-      start();
-    }
-  }
+  explicit RedisServer(std::vector<std::string> more = {}) : more_(std::move(more)) { start(); }
   void start() {
     std::vector<std::string> arguments = {program("redis-server"),
                                           "--port",
-                                          std::to_string(port_),
+                                          std::to_string(port()),
                                           "--bind",
                                           "127.0.0.1",
                                           "--save",
@@ -134,17 +152,17 @@ class RedisServer {
                                           "--logfile",
                                           (directory_ / "log").string()};
     arguments.insert(arguments.end(), more_.begin(), more_.end());
-    up_ = process_.start(std::move(arguments), port_);
+    up_ = process_.start(std::move(arguments), port());
   }
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
-  int port() const { return port_; }
-  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+  int port() const { return port_.number(); }
+  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port()); }
 
  private:
   std::vector<std::string> more_;
   TemporaryDirectory directory_;
-  int port_ = 0;
+  ReservedPort port_;
   bool up_ = false;
   ServerProcess process_;
 };
@@ -155,41 +173,38 @@ class NginxServer {
   static bool is_installed() { return !program("nginx").empty(); }
 
   explicit NginxServer(const std::string& in_location = {}) {
-    for (int i = 0; i < 5 && !up_; ++i) {
-      port_ = free_port();
-      const auto folder = directory_.path().string();
-      std::filesystem::create_directories(directory_ / "objects");
-      std::string text = "daemon off;\nworker_processes 2;\n";
-      // Its workers would otherwise be somebody who cannot write here.
-      if (::geteuid() == 0) text += "user root;\n";
-      text += "pid " + folder + "/pid;\nerror_log " + folder + "/error.log;\n" +
-              "events { worker_connections 2048; }\nhttp {\n  access_log off;\n" +
-              "  keepalive_requests 100000;\n";
-      for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
-        text += std::string("  ") + kind + "_temp_path " + folder + "/" + kind + ";\n";
-      text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_) +
-              " backlog=4096;\n    location /kiln/ {\n      root " + folder +
-              "/objects;\n      dav_methods PUT;\n      create_full_put_path on;\n"
-              "      client_max_body_size 64m;\n" +
-              in_location + "    }\n  }\n}\n";
-      write_file(directory_ / "nginx.conf", text);
-      up_ = process_.start({program("nginx"), "-e", folder + "/error.log", "-p", folder, "-c",
-                            folder + "/nginx.conf"},
-                           port_);
-    }
+    const auto folder = directory_.path().string();
+    std::filesystem::create_directories(directory_ / "objects");
+    std::string text = "daemon off;\nworker_processes 2;\n";
+    // Its workers would otherwise be somebody who cannot write here.
+    if (::geteuid() == 0) text += "user root;\n";
+    text += "pid " + folder + "/pid;\nerror_log " + folder + "/error.log;\n" +
+            "events { worker_connections 2048; }\nhttp {\n  access_log off;\n" +
+            "  keepalive_requests 100000;\n";
+    for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
+      text += std::string("  ") + kind + "_temp_path " + folder + "/" + kind + ";\n";
+    text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_.number()) +
+            " backlog=4096;\n    location /kiln/ {\n      root " + folder +
+            "/objects;\n      dav_methods PUT;\n      create_full_put_path on;\n"
+            "      client_max_body_size 64m;\n" +
+            in_location + "    }\n  }\n}\n";
+    write_file(directory_ / "nginx.conf", text);
+    up_ = process_.start(
+        {program("nginx"), "-e", folder + "/error.log", "-p", folder, "-c", folder + "/nginx.conf"},
+        port_.number());
   }
   void stall() { process_.signal(SIGSTOP); }
   void go_on() { process_.signal(SIGCONT); }
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/kiln"; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_.number()) + "/kiln"; }
   std::filesystem::path object(const std::string& name) const {
     return directory_ / ("objects/kiln/ac/" + name);
   }
 
  private:
   TemporaryDirectory directory_;
-  int port_ = 0;
+  ReservedPort port_;
   bool up_ = false;
   ServerProcess process_;
 };

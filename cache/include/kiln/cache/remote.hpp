@@ -96,7 +96,7 @@ enum class RemoteFailure : unsigned char {
   too_slow,          ///< the body did not come in time
   empty_body,        ///< success, and nothing with it
   short_body,        ///< the body ended before its length
-  too_large,         ///< more than an object may have
+  too_large,         ///< more than an object may have, or over 64 KiB of headers
   redirected,        ///< the answer is elsewhere, where we do not go
   access_denied,     ///< 401, 403; NOAUTH, WRONGPASS, NOPERM
   server_error,      ///< 5xx; an error of Redis
