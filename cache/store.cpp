@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -211,9 +212,9 @@ Result<Found> Store::look_at(const Digest& name) const {
   return Found{.entry = std::move(there.entry), .damage = std::move(there.damage)};
 }
 
-Fetched Store::fetch(const Digest& name, std::string_view key_text) {
+Fetched Store::fetch(const Digest& name, std::string_view key_text, Wish wish) {
   if (!state_->remote) return {};
-  Fetched fetched = state_->remote->fetch(name, key_text);
+  Fetched fetched = state_->remote->fetch(name, key_text, wish);
   // Where it cannot be stored, that has been said, and the entry serves all the same.
   if (fetched.entry && state_->has_directory())
     static_cast<void>(state_
@@ -228,7 +229,7 @@ Status Store::publish(std::string_view key_text, std::string_view facts,
   const Digest name = digest_of(key_text);
   auto status = state_->publish(entry_place(name), name, key_text, facts, payload);
   // The fleet gets it even where this host cannot keep it.
-  if (state_->remote) state_->remote->send(key_text, facts, payload, std::move(lease));
+  if (state_->remote) state_->remote->publish(key_text, facts, payload, std::move(lease));
   return status;
 }
 
@@ -237,16 +238,15 @@ Status Store::send(const Digest& name) {
     return Error(ErrorCode::invalid_argument,
                  "there is no remote cache to send to; name one (KILN_REMOTE)");
   KILN_TRY(const Entry entry, read(name));
-  state_->remote->send(entry.key_text(), entry.facts(), entry.payload(), {});
-  return {};
+  return state_->remote->send(entry);
 }
 
 bool Store::has_remote() const noexcept {
   return state_->remote != nullptr;
 }
 
-Status Store::flush(std::chrono::milliseconds longest) {
-  return state_->remote ? state_->remote->flush(longest) : Status{};
+Status Store::flush(std::chrono::milliseconds longest, const std::stop_token& stop) {
+  return state_->remote ? state_->remote->flush(longest, stop) : Status{};
 }
 
 Status Store::discard(const Digest& name) {

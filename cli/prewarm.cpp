@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -79,21 +80,31 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
 
 constexpr std::chrono::minutes kLongestUpload{10};
 
-// What was compiled is on its way already; what was `found` may not be there yet.
-Outcome push(Runtime& runtime, const std::vector<KernelId>& ids,
-             const std::vector<KernelSpec>& specs, const std::set<Target>& found, Outcome warmed,
-             Output& output) {
+/// Sends what was found here; false when some could not be.
+bool send(Runtime& runtime, const std::vector<KernelId>& ids, const std::vector<KernelSpec>& specs,
+          const std::set<Target>& found, const std::stop_token& stop, Output& output) {
+  bool all = true;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    for (const auto& [kernel, architecture] : found)
-      if (kernel == specs[i].name)
-        if (const auto status = runtime.send(ids[i], architecture); !status)
-          output.message("kiln: " + status.error().message());
-  const auto flushed = runtime.flush(kLongestUpload);
+    for (const auto& [kernel, architecture] : found) {
+      if (kernel != specs[i].name) continue;
+      if (stop.stop_requested()) return false;
+      if (const auto status = runtime.send(ids[i], architecture); !status) {
+        output.message("kiln: " + status.error().message());
+        all = false;
+      }
+    }
+  return all;
+}
+
+/// Waits for what is on its way. Only who `asked` to push fails when it does not arrive.
+Outcome finish_sending(Runtime& runtime, bool asked, bool all_sent, const std::stop_token& stop,
+                       Outcome warmed, Output& output) {
+  const auto flushed = runtime.flush(kLongestUpload, stop);
   const auto counters = runtime.cache_counters().remote.value_or(cache::RemoteCounters{});
   output.message("remote cache: " + std::to_string(counters.hits) + " hits, " +
                  std::to_string(counters.uploaded) + " sent");
-  if (flushed) return warmed;
-  output.message("kiln: " + flushed.error().message());
+  if (!flushed) output.message("kiln: " + flushed.error().message());
+  if (!asked || (flushed && all_sent)) return warmed;
   const auto* exit = std::get_if<ExitCode>(&warmed);
   return exit != nullptr && *exit == ExitCode::done ? Outcome(ExitCode::failed) : warmed;
 }
@@ -137,8 +148,10 @@ Outcome run(const Arguments& arguments, Output& output) {
   std::set<Target> found;
   auto warmed = warm(runtime, names, arguments, stop, report, found, output);
   if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
-  if (!arguments.push) found.clear();
-  return push(runtime, ids, manifest.kernels, found, std::move(warmed), output);
+  // What was compiled is on its way already; what was found may not be there yet.
+  const bool all_sent =
+      !arguments.push || send(runtime, ids, manifest.kernels, found, stop.token(), output);
+  return finish_sending(runtime, arguments.push, all_sent, stop.token(), std::move(warmed), output);
 }
 
 }  // namespace

@@ -266,9 +266,9 @@ Status CompileService::can_compile(const CompileRequest& request) const {
 }
 
 std::optional<Outcome> CompileService::fetch(const CompileRequest& request, std::size_t which,
-                                             cache::Fetched& fetched) {
+                                             cache::Wish wish, cache::Fetched& fetched) {
   const auto& key = request.keys_[which];
-  fetched = store_->fetch(key.name, key.text);
+  fetched = store_->fetch(key.name, key.text, wish);
   if (!fetched.entry) return std::nullopt;
   std::string why;
   auto artifact = artifact_of(*std::move(fetched.entry), key.name, request.architecture_, why);
@@ -313,14 +313,19 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   // A failure shows when the new entry is published.
   if (unusable) static_cast<void>(store_->discard(key.name).ok());
   cache::Fetched fetched;
+  // Nobody is to wait for who makes nothing.
+  const auto wish = able && reach == Reach::make ? cache::Wish::make : cache::Wish::look;
   for (std::size_t which = 0; may_fetch && which < request.keys_.size(); ++which) {
-    if (auto outcome = fetch(request, which, fetched)) {
+    if (auto outcome = fetch(request, which, wish, fetched)) {
       count_hit(*outcome, flight);
       return outcome;
     }
     if (!fetched.busy) continue;
     busy();
-    return std::nullopt;
+    if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
+    log(LogLevel::warning, "kernel " + request.program_->spec.name +
+                               ": another host has been compiling it, or the remote cache has been "
+                               "away, for longer than the wait limit; going on without");
   }
   if (!able) return failure(key.name, able.error());
   if (reach != Reach::make) return failure(key.name, not_there(request));

@@ -163,7 +163,7 @@ class CompileService {
   Status can_compile(const CompileRequest& request) const;
   std::optional<Outcome> make(CompileRequest& request, Flight& flight, Reach reach);
   // Asks the remote cache: what it has, or nothing, and then whose turn it is to make it.
-  std::optional<Outcome> fetch(const CompileRequest& request, std::size_t which,
+  std::optional<Outcome> fetch(const CompileRequest& request, std::size_t which, cache::Wish wish,
                                cache::Fetched& fetched);
   std::optional<Outcome> compile(CompileRequest& request, bool publish,
                                  cache::FleetLease lease = {});

@@ -193,6 +193,10 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
                                          " changes what NVRTC makes; unset it to use the cache");
     options.cache_directory.clear();
     options.read_only_caches.clear();
+  } else if (options.remote.is_on() && options.cache_directory.empty() && options.log) {
+    options.log(LogLevel::warning,
+                "the remote cache is not used, since there is no cache directory to keep what it "
+                "gives; name one (KILN_CACHE_DIR)");
   }
   std::optional<cache::Store> store;
   if (!options.cache_directory.empty() || !options.read_only_caches.empty()) {
@@ -295,8 +299,8 @@ Status Runtime::send(KernelId id, std::string_view architecture) {
   return state_->store->send(found->key);
 }
 
-Status Runtime::flush(std::chrono::milliseconds longest) {
-  return state_->store ? state_->store->flush(longest) : Status{};
+Status Runtime::flush(std::chrono::milliseconds longest, const std::stop_token& stop) {
+  return state_->store ? state_->store->flush(longest, stop) : Status{};
 }
 
 std::vector<DeviceInfo> Runtime::devices() {

@@ -12,6 +12,13 @@
 
 namespace kiln::cache {
 
+/// Whether the server was not reached, or was lost, so that nobody else fares better at it now.
+constexpr bool is_of_transport(RemoteFailure failure) noexcept {
+  return failure == RemoteFailure::cannot_connect || failure == RemoteFailure::tls ||
+         failure == RemoteFailure::reset || failure == RemoteFailure::stalled ||
+         failure == RemoteFailure::too_slow;
+}
+
 struct Answer {
   RemoteFailure failure = RemoteFailure::none;
   /// Why, for people; no secret, and nothing that the server wrote but numbers and one plain word.

@@ -37,6 +37,11 @@ void Breaker::served(Time now) {
   waited_until_ = now + jittered(times_.patience, 1, 2);
 }
 
+void Breaker::answered() {
+  const std::lock_guard lock(mutex_);
+  sent_ahead_ = false;
+}
+
 bool Breaker::failed(Time now, RemoteFailure failure) {
   const std::lock_guard lock(mutex_);
   ++failures_;

@@ -23,6 +23,8 @@ class Breaker {
   /// are not; whoever was let through says how it went.
   bool admits(Time now);
   void served(Time now);
+  /// It answered, and that says nothing of what others will ask it.
+  void answered();
   /// True when this begins a break.
   bool failed(Time now, RemoteFailure failure);
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstPause{10};  // of a host that waits for another
 constexpr std::chrono::milliseconds kLongestPause{500};
+// A wait that nobody came back to for so long is over.
+constexpr std::chrono::seconds kAbandoned{30};
 constexpr std::size_t kMostRemembered = 4096;
 
 /// What nobody else calls itself.
@@ -62,11 +65,15 @@ class RemoteStore final : public RemoteTier {
     static_cast<void>(new std::shared_ptr<Servers>(servers_));
   }
 
-  Fetched fetch(const Digest& name, std::string_view key_text) override;
-  void send(std::string_view key_text, std::string_view facts, std::span<const std::byte> payload,
-            FleetLease lease) override;
-  Status flush(std::chrono::milliseconds longest) override {
-    return is_ours() ? uploader_->flush(longest) : Status{};
+  Fetched fetch(const Digest& name, std::string_view key_text, Wish wish) override;
+  void publish(std::string_view key_text, std::string_view facts,
+               std::span<const std::byte> payload, FleetLease lease) override {
+    if (is_ours() && servers_->options().sends())
+      upload(key_text, facts, payload, std::move(lease), /*waits_for_room=*/false);
+  }
+  Status send(const Entry& entry) override;
+  Status flush(std::chrono::milliseconds longest, const std::stop_token& stop) override {
+    return is_ours() ? uploader_->flush(longest, stop) : Status{};
   }
   RemoteCounters counters() const override;
 
@@ -83,6 +90,8 @@ class RemoteStore final : public RemoteTier {
     bool leased = false;          // by somebody
     bool objects_failed = false;  // so that nobody knows
     bool leases_failed = false;
+    bool refused = false;  // something is there, and is not believed
+    bool is_miss() const noexcept { return !objects_failed && !leases_failed && !refused; }
   };
 
   bool is_ours() const noexcept { return ::getpid() == process_; }
@@ -90,6 +99,9 @@ class RemoteStore final : public RemoteTier {
   bool use(const std::string& wire_name, const WantedObject& wanted, const Answer& answer,
            Look& look);
   bool is_worth_waiting(const Look& look, Clock::time_point since, Clock::time_point now) const;
+
+  bool upload(std::string_view key_text, std::string_view facts, std::span<const std::byte> payload,
+              FleetLease lease, bool waits_for_room);
 
   std::optional<Clock::time_point> waiting_since(const std::string& name, Clock::time_point now,
                                                  bool& too_early);
@@ -115,7 +127,11 @@ std::optional<Clock::time_point> RemoteStore::waiting_since(const std::string& n
                                                             Clock::time_point now,
                                                             bool& too_early) {
   const std::lock_guard lock(mutex_);
-  const auto found = waits_.find(name);
+  auto found = waits_.find(name);
+  if (found != waits_.end() && now - found->second.next > kAbandoned) {
+    waits_.erase(found);
+    found = waits_.end();
+  }
   too_early = found != waits_.end() && now < found->second.next;
   if (found == waits_.end()) return std::nullopt;
   return found->second.since;
@@ -123,6 +139,8 @@ std::optional<Clock::time_point> RemoteStore::waiting_since(const std::string& n
 
 Fetched RemoteStore::come_back(const std::string& name, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
+  if (waits_.size() >= kMostRemembered)
+    std::erase_if(waits_, [now](const auto& one) { return now - one.second.next > kAbandoned; });
   auto& wait = waits_[name];
   if (wait.since == Clock::time_point{}) wait = {.since = now, .pause = kFirstPause};
   wait.next = Clock::now() + jittered(wait.pause, 0.5, 1.5);
@@ -155,6 +173,7 @@ bool RemoteStore::use(const std::string& wire_name, const WantedObject& wanted,
     look.entry = std::move(decoded.entry);
   else
     servers_->note_object(wire_name, decoded.failure, decoded.why);
+  look.refused |= !look.entry;
   return look.entry.has_value();
 }
 
@@ -185,7 +204,7 @@ bool RemoteStore::is_worth_waiting(const Look& look, Clock::time_point since,
          (look.leases_failed && servers_->leases_are_waited_for());
 }
 
-Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text) {
+Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text, Wish wish) {
   if (!is_ours()) return {};
   const auto key_sha256 = sha256_of(std::as_bytes(std::span(key_text)));
   if (!key_sha256) return {};
@@ -219,18 +238,23 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text) {
     return our_turn({});
   }
   if (first.leased || is_worth_waiting(first, since, now)) return come_back(wire_name, now);
-  if (!first.objects_failed && !first.leases_failed) {
-    ++misses_;
-    remember_absent(wire_name, now);
-  }
+  if (first.is_miss()) ++misses_;
   // Only who can send what it makes keeps the others waiting for it.
-  if (!servers_->keep_leases() || !options.sends() || first.leases_failed) return our_turn({});
+  const bool takes_leases = servers_->keep_leases() && options.sends();
+  // Who takes leases asks again when a compile came to nothing, and takes another.
+  if (first.is_miss() && !takes_leases) remember_absent(wire_name, now);
+  if (!takes_leases || wish == Wish::look || first.leases_failed) return our_turn({});
 
   if (servers_->leases_are_just_back()) return come_back(wire_name, now);
   const std::string token = new_token();
   const auto taken = servers_->take_lease(wire_name, token);
-  if (taken.failure != RemoteFailure::none)
-    return servers_->leases_are_waited_for() ? come_back(wire_name, now) : our_turn({});
+  if (taken.failure != RemoteFailure::none) {
+    // One that answers, and grants none, will not do so in a moment either.
+    const bool is_away = is_of_transport(taken.failure) || taken.failure == RemoteFailure::skipped;
+    return is_away && is_worth_waiting({.leases_failed = true}, since, now)
+               ? come_back(wire_name, now)
+               : our_turn({});
+  }
   if (!taken.yes) return come_back(wire_name, now);
   auto lease = lease_of(keeper_->keep(wire_name, token));
   // Its last holder may have sent the entry after we looked.
@@ -241,16 +265,33 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text) {
   return our_turn(std::move(lease));
 }
 
-void RemoteStore::send(std::string_view key_text, std::string_view facts,
-                       std::span<const std::byte> payload, FleetLease lease) {
-  if (!is_ours() || !servers_->options().sends()) return;
+bool RemoteStore::upload(std::string_view key_text, std::string_view facts,
+                         std::span<const std::byte> payload, FleetLease lease,
+                         bool waits_for_room) {
   const auto key_sha256 = sha256_of(std::as_bytes(std::span(key_text)));
-  if (!key_sha256) return;
-  uploader_->add({.name = key_sha256->hex(),
-                  .key_text = std::string(key_text),
-                  .facts = std::string(facts),
-                  .payload = {payload.begin(), payload.end()},
-                  .lease = std::move(lease)});
+  return key_sha256 && uploader_->add({.name = key_sha256->hex(),
+                                       .key_text = std::string(key_text),
+                                       .facts = std::string(facts),
+                                       .payload = {payload.begin(), payload.end()},
+                                       .lease = std::move(lease)},
+                                      waits_for_room);
+}
+
+Status RemoteStore::send(const Entry& entry) {
+  if (!servers_->options().sends())
+    return Error(ErrorCode::invalid_argument,
+                 "nothing is sent to a remote cache without a key to sign it with; name a "
+                 "builder's secret key (KILN_REMOTE_KEY)");
+  if (!is_ours())
+    return Error(ErrorCode::invalid_argument,
+                 "nothing is sent to a remote cache by a forked child; open the cache anew in it");
+  if (upload(entry.key_text(), entry.facts(), entry.payload(), {}, /*waits_for_room=*/true))
+    return {};
+  return Error(ErrorCode::io_failed,
+               "an entry was dropped: the uploads that wait for the remote cache are at their "
+               "limit of " +
+                   std::to_string(servers_->options().most_waiting_bytes) +
+                   " bytes; kiln remote check tells how it does");
 }
 
 RemoteCounters RemoteStore::counters() const {

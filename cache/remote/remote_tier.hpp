@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,11 +29,13 @@ class RemoteTier {
   virtual ~RemoteTier() = default;
 
   /// See Store::fetch(); nothing is stored here.
-  virtual Fetched fetch(const Digest& name, std::string_view key_text) = 0;
+  virtual Fetched fetch(const Digest& name, std::string_view key_text, Wish wish) = 0;
   /// Sends an entry when there is time, then gives the lease up.
-  virtual void send(std::string_view key_text, std::string_view facts,
-                    std::span<const std::byte> payload, FleetLease lease) = 0;
-  virtual Status flush(std::chrono::milliseconds longest) = 0;
+  virtual void publish(std::string_view key_text, std::string_view facts,
+                       std::span<const std::byte> payload, FleetLease lease) = 0;
+  /// See Store::send().
+  virtual Status send(const Entry& entry) = 0;
+  virtual Status flush(std::chrono::milliseconds longest, const std::stop_token& stop) = 0;
   virtual RemoteCounters counters() const = 0;
 
  protected:

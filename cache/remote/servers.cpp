@@ -48,7 +48,7 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
 }
 
 template <class Ask>
-auto Servers::ask(Server& server, const Ask& question) {
+auto Servers::ask(Server& server, Kind kind, const Ask& question) {
   using Reply = std::decay_t<decltype(question())>;
   if (!server.breaker.admits(Breaker::Clock::now())) {
     count(RemoteFailure::skipped);
@@ -57,25 +57,28 @@ auto Servers::ask(Server& server, const Ask& question) {
     return reply;
   }
   Reply reply = question();
-  note(server, answer_in(reply));
+  note(server, kind, answer_in(reply));
   return reply;
 }
 
 template <class Ask>
 Answer Servers::insist(Server& server, const Ask& question) {
   Answer answer = question();
-  note(server, answer);
+  note(server, Kind::write, answer);
   return answer;
 }
 
-void Servers::note(Server& server, const Answer& answer) {
+void Servers::note(Server& server, Kind kind, const Answer& answer) {
   const auto now = Breaker::Clock::now();
   if (answer.failure == RemoteFailure::none) {
     server.breaker.served(now);
     return;
   }
   count(answer.failure);
-  server.breaker.failed(now, answer.failure);
+  if (kind == Kind::read || is_of_transport(answer.failure))
+    server.breaker.failed(now, answer.failure);
+  else
+    server.breaker.answered();
   warn(answer.failure, &server == &object_server_ ? 0 : 1,
        "the remote cache " + server.shown + " fails (" + std::string(to_string(answer.failure)) +
            ": " + answer.why +
@@ -96,19 +99,19 @@ void Servers::warn(RemoteFailure failure, std::size_t kind, const std::string& m
 }
 
 Answer Servers::get(const std::string& name) {
-  return ask(object_server_, [&] { return objects_->get(name); });
+  return ask(object_server_, Kind::read, [&] { return objects_->get(name); });
 }
 Answer Servers::put(const std::string& name, std::span<const std::byte> object) {
   return insist(object_server_, [&] { return objects_->put(name, object); });
 }
 RedisClient::Look Servers::look(const std::string& name) {
-  return ask(lease_server_, [&] { return leases_->look(name); });
+  return ask(lease_server_, Kind::read, [&] { return leases_->look(name); });
 }
 Answer Servers::put_small(const std::string& name, std::span<const std::byte> object) {
   return insist(lease_server_, [&] { return leases_->put(name, object); });
 }
 Answer Servers::take_lease(const std::string& name, const std::string& token) {
-  return ask(lease_server_, [&] { return leases_->take_lease(name, token); });
+  return ask(lease_server_, Kind::write, [&] { return leases_->take_lease(name, token); });
 }
 Answer Servers::renew_lease(const std::string& name, const std::string& token) {
   return insist(lease_server_, [&] { return leases_->renew_lease(name, token); });

@@ -59,11 +59,14 @@ class Servers {
     Breaker breaker;
   };
   Servers(const RemoteOptions& options, LogSink log);
+  /// Reads and writes share a breaker, and who may not write can often read: a write that the
+  /// server refuses says nothing of reads.
+  enum class Kind : unsigned char { read, write };
   template <class Ask>
   Answer insist(Server& server, const Ask& question);
   template <class Ask>
-  auto ask(Server& server, const Ask& question);
-  void note(Server& server, const Answer& answer);
+  auto ask(Server& server, Kind kind, const Ask& question);
+  void note(Server& server, Kind kind, const Answer& answer);
   void count(RemoteFailure failure) noexcept {
     counts_[static_cast<std::size_t>(failure)].fetch_add(1, std::memory_order_relaxed);
   }

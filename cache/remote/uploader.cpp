@@ -2,18 +2,28 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cache/remote/object.hpp"
 #include "cache/remote/random.hpp"
+#include "cache/remote/start_thread.hpp"
 
 namespace kiln::cache {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{200};  // between two tries of one upload
+
+/// What a server says to the same request at any time: 401, 403, 405, 413 and their like.
+bool is_final(RemoteFailure failure) noexcept {
+  return failure == RemoteFailure::access_denied || failure == RemoteFailure::bad_status ||
+         failure == RemoteFailure::redirected;
+}
 
 }  // namespace
 
@@ -26,24 +36,43 @@ Uploader::~Uploader() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Uploader::add(Job job) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_ || waiting_bytes_ + job.bytes() > servers_->options().most_waiting_bytes) {
-      ++dropped_;
-      return;  // and its lease goes
-    }
-    job.give_up = Clock::now() + servers_->options().times.upload;
-    waiting_bytes_ += job.bytes();
-    waiting_.push_back(std::move(job));
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-  }
-  changed_.notify_all();
+bool Uploader::is_late(const Job& job, Clock::time_point now) const {
+  return job.first_try != Clock::time_point{} &&
+         now - job.first_try >= servers_->options().times.upload;
 }
 
-Status Uploader::flush(std::chrono::milliseconds longest) {
+bool Uploader::has_room_for(const Job& job) const {
+  return waiting_bytes_ + job.bytes() <= servers_->options().most_waiting_bytes;
+}
+
+bool Uploader::add(Job job, bool waits_for_room) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto& options = servers_->options();
+    if (waits_for_room && job.bytes() <= options.most_waiting_bytes)
+      changed_.wait_for(lock, options.times.upload, [&] { return stopping_ || has_room_for(job); });
+    if (stopping_ || !has_room_for(job) ||
+        (!thread_.joinable() && !start_thread(thread_, [this] { work(); }))) {
+      ++dropped_;
+      return false;  // and its lease goes
+    }
+    waiting_bytes_ += job.bytes();
+    waiting_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  return true;
+}
+
+Status Uploader::flush(std::chrono::milliseconds longest, const std::stop_token& stop) {
+  // Before the lock, which it takes: it may be called from here, and is waited for at the end.
+  const std::stop_callback wakes(stop, [&] {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  });
   std::unique_lock lock(mutex_);
-  const bool done = changed_.wait_for(lock, longest, [&] { return waiting_.empty() && !busy_; });
+  const auto is_done = [&] { return waiting_.empty() && !busy_; };
+  changed_.wait_for(lock, longest, [&] { return stop.stop_requested() || is_done(); });
+  const bool done = is_done();
   const std::uint64_t lost = dropped_ + failed_ - lost_before_;
   lost_before_ += lost;
   const std::uint64_t left = waiting_.size() + (busy_ ? 1 : 0);
@@ -63,12 +92,18 @@ void Uploader::work() {
       waiting_.clear();
       return;
     }
-    const auto next =
-        std::min_element(waiting_.begin(), waiting_.end(),
-                         [](const auto& a, const auto& b) { return a.not_before < b.not_before; });
-    if (const auto when = next->not_before; Clock::now() < when) {
-      changed_.wait_until(lock, when);
-      continue;
+    const auto now = Clock::now();
+    // One whose time is over comes first, since it decides what becomes of those behind it.
+    auto next = std::find_if(waiting_.begin(), waiting_.end(),
+                             [&](const Job& job) { return is_late(job, now); });
+    if (next == waiting_.end()) {
+      next = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
+        return a.not_before < b.not_before;
+      });
+      if (const auto when = next->not_before; now < when) {
+        changed_.wait_until(lock, when);
+        continue;
+      }
     }
     Job job = std::move(*next);
     waiting_.erase(next);
@@ -77,10 +112,20 @@ void Uploader::work() {
     lock.unlock();
     const Step step = advance(job);
     if (step == Step::done) ++uploaded_;
-    if (step == Step::failed) ++failed_;
-    if (step != Step::again) job = {};  // gives the lease up
+    if (step == Step::failed || step == Step::gave_up) ++failed_;
+    const auto first_try = job.first_try;
+    // Its lease is given up even if it is tried again: the others do not wait for a server.
+    job.lease = {};
+    if (step != Step::again) job = {};
     lock.lock();
     busy_ = false;
+    if (step == Step::done) last_done_ = Clock::now();
+    // Those behind would each take as long to find out that nothing can be sent.
+    if (step == Step::gave_up && last_done_ < first_try) {
+      failed_ += waiting_.size();
+      waiting_.clear();
+      waiting_bytes_ = 0;
+    }
     if (step == Step::again) {
       job.not_before = Clock::now() + jittered(kPause, 0.5, 1.5);
       waiting_bytes_ += job.bytes();
@@ -106,18 +151,26 @@ Uploader::Step Uploader::advance(Job& job) {
       return Step::failed;
     }
     job.object = *std::move(object);
-    job.payload = {};
+    std::vector<std::byte>().swap(job.payload);
   }
-  const auto failed = [&] { return Clock::now() < job.give_up ? Step::again : Step::failed; };
+  if (job.first_try == Clock::time_point{})
+    job.first_try = Clock::now();
+  else if (is_late(job, Clock::now()))
+    return Step::gave_up;
+  const auto failed = [&](RemoteFailure failure) {
+    if (is_final(failure)) return Step::failed;
+    return is_late(job, Clock::now()) ? Step::gave_up : Step::again;
+  };
   if (servers_->keep_objects() && !job.stored) {
-    job.stored = servers_->put(job.name, job.object).failure == RemoteFailure::none;
-    if (!job.stored) return failed();
+    const Answer put = servers_->put(job.name, job.object);
+    job.stored = put.failure == RemoteFailure::none;
+    if (!job.stored) return failed(put.failure);
   }
   if (!servers_->keep_leases()) return Step::done;
   // Without a server of objects there is no other place.
   if (job.object.size() > options.small_object_bytes && servers_->keep_objects()) return Step::done;
   const Answer small = servers_->put_small(job.name, job.object);
-  return small.failure == RemoteFailure::none || job.stored ? Step::done : failed();
+  return small.failure == RemoteFailure::none || job.stored ? Step::done : failed(small.failure);
 }
 
 }  // namespace kiln::cache

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -162,14 +163,16 @@ class KILN_API Runtime {
   /// compiles nothing. Waits while another host of the fleet compiles it.
   Result<Lookup> fetch(KernelId id, std::string_view architecture);
 
-  /// Sends what look_up() finds to the remote cache, later on and by another thread.
-  /// Errors  as look_up(); io_failed when it finds nothing, or that cannot be read;
-  ///         invalid_argument without a remote cache.
+  /// Sends what look_up() finds to the remote cache, later on and by another thread. Waits while
+  /// there is no room for it among those that are to be sent.
+  /// Errors  as look_up(); io_failed when it finds nothing, that cannot be read, or no room comes;
+  ///         invalid_argument without a remote cache, or without a key to sign with.
   Status send(KernelId id, std::string_view architecture);
 
   /// Waits until all that was compiled or sent has arrived at the remote cache.
-  /// Errors  io_failed when some has not, or when it takes longer than `longest`.
-  Status flush(std::chrono::milliseconds longest);
+  /// Errors  io_failed when some has not, when it takes longer than `longest`, or when `stop` asks
+  ///         for an end.
+  Status flush(std::chrono::milliseconds longest, const std::stop_token& stop = {});
 
   /// Why look_up() does not find it: the nearest entry and what of the key differs, or which check
   /// refused the entry. Reads every entry of the store, and writes nothing.

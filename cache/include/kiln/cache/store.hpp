@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,6 +90,12 @@ struct Fetched {
   bool busy = false;
   /// Of who has the turn to make it; give it to publish(). May be empty then as well.
   FleetLease lease{};
+};
+
+/// What a host asks the remote tier for.
+enum class Wish : unsigned char {
+  make,  ///< what is not there will be made here, and the others of the fleet may wait for that
+  look,  ///< only what is there: nothing will be made here
 };
 
 /// One line of a listing.
@@ -245,7 +252,7 @@ class KILN_API Store {
   /// the deadlines of RemoteOptions allow, and waits for no other host: while `busy`, let the lock
   /// go, do another key and come back. Neither an entry nor busy: make it. Always so without a
   /// remote tier, or in a forked child.
-  Fetched fetch(const Digest& name, std::string_view key_text);
+  Fetched fetch(const Digest& name, std::string_view key_text, Wish wish = Wish::make);
 
   /// Publishes an entry under the digest of `key_text`: visible whole or not at all. A good entry
   /// of that name is kept and counts as success; a damaged one is replaced. Call it while holding
@@ -257,16 +264,20 @@ class KILN_API Store {
   Status publish(std::string_view key_text, std::string_view facts,
                  std::span<const std::byte> payload, FleetLease lease = {});
 
-  /// Sends the entry `name` to the remote tier later on, as publish() does.
-  /// Errors  as read(); invalid_argument without a remote tier that takes it.
+  /// Sends the entry `name` to the remote tier later on, as publish() does. Waits while there is no
+  /// room for it among those that are to be sent.
+  /// Errors  as read(); invalid_argument without a remote tier that takes it, and in a forked
+  /// child;
+  ///         io_failed when no room comes while one upload may be tried.
   Status send(const Digest& name);
 
   /// Whether there is a remote tier.
   bool has_remote() const noexcept;
 
   /// Waits until all that was to be sent has arrived.
-  /// Errors  io_failed when some has not, or when it takes longer than `longest`.
-  Status flush(std::chrono::milliseconds longest);
+  /// Errors  io_failed when some has not, when it takes longer than `longest`, or when `stop` asks
+  ///         for an end.
+  Status flush(std::chrono::milliseconds longest, const std::stop_token& stop = {});
 
   /// Removes the entry `name`, which its reader found to be of no use, so that the next publish
   /// takes its place. Call it while holding the key's lock. Success when there is none.
