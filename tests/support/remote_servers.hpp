@@ -175,7 +175,8 @@ class NginxServer {
   explicit NginxServer(const std::string& in_location = {}) {
     const auto folder = directory_.path().string();
     std::filesystem::create_directories(directory_ / "objects");
-    std::string text = "daemon off;\nworker_processes 2;\n";
+    // One process: workers of a killed master would go on, and keep the test's output open.
+    std::string text = "daemon off;\nmaster_process off;\n";
     // Its workers would otherwise be somebody who cannot write here.
     if (::geteuid() == 0) text += "user root;\n";
     text += "pid " + folder + "/pid;\nerror_log " + folder + "/error.log;\n" +
