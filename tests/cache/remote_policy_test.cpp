@@ -183,8 +183,9 @@ TEST(RemotePolicy, WithoutThreadsItGoesOn) {
 
 TEST(RemotePolicy, UploadsBehindOneThatFailedForTooLongAreGivenUp) {
   Objects objects("", "");
-  RemoteOptions options{
-      .objects = objects.url(), .signer = key_of_builder(1), .times = short_times()};
+  RemoteOptions options{.objects = objects.url(),
+                        .signer = key_of_builder(1),
+                        .times = times_for(RemoteFailure::stalled)};
   options.times.upload = 400ms;
   Host host(options);
   for (int key = 0; key < 30; ++key) ASSERT_TRUE(host.publish(key).ok());
