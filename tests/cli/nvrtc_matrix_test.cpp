@@ -54,7 +54,9 @@ TEST_F(NvrtcMatrix, EveryKeyOfEveryManifestCompiles) {
     ++manifests;
     for (const auto& kernel : manifest.at("kernels")) listed.insert(kernel.at("kernel"));
     for (const auto& options : combinations(manifest)) {
-      Options arguments = {"prewarm",     "--arch",         "sm_90a,sm_100a",
+      // Other releases than the build's: the one architecture that is run as well.
+      const bool named = std::getenv("KILN_NVRTC") != nullptr;
+      Options arguments = {"prewarm",     "--arch",         named ? "sm_90a" : "sm_90a,sm_100a",
                            "--cache-dir", cache().string(), "--json"};
       arguments.insert(arguments.end(), options.begin(), options.end());
       SCOPED_TRACE(::testing::PrintToString(options));
@@ -70,7 +72,9 @@ TEST_F(NvrtcMatrix, EveryKeyOfEveryManifestCompiles) {
         ++of_architecture[kernel.at("arch")];
       }
       EXPECT_GT(of_architecture["sm_90a"], 0u);
-      EXPECT_EQ(of_architecture["sm_100a"], of_architecture["sm_90a"]);
+      if (!named) {
+        EXPECT_EQ(of_architecture["sm_100a"], of_architecture["sm_90a"]);
+      }
       toolchain = report["toolchain"];
     }
   }
