@@ -1,6 +1,6 @@
 // Products of E4M3 matrices by wgmma, for sm_90a: see e4m3_products.cuh. A warpgroup works
-// together; each of its warps gets 16 of 64 rows. The matrix units keep some 14 bits of a sum: long
-// ones are added up in parts.
+// together; each of its warps gets 16 of 64 rows. The matrix units keep some 14 bits of a sum: what
+// runs over many products is added up by the caller.
 #pragma once
 
 #include "kernel_src/device/e4m3_products.cuh"

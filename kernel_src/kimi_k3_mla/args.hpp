@@ -38,9 +38,9 @@ static_assert(sizeof(Args) == 112, "host and device must agree");
 
 namespace attend {
 
-inline constexpr u32 kConsumerThreads =
-    256;  // two warpgroups: a page of scores each, then half of the values
-inline constexpr u32 kProducerThreads = 128;  // one that brings pages
+// Two warpgroups: a page of scores each, then half of the values. One that brings pages.
+inline constexpr u32 kConsumerThreads = 256;
+inline constexpr u32 kProducerThreads = 128;
 inline constexpr u32 kBlockThreads = kConsumerThreads + kProducerThreads;
 inline constexpr u32 kWideRows = 128;
 inline constexpr u32 kPageBytes = kPageKeys * kKeyDim;

@@ -10,6 +10,7 @@
 #include "kernel_src/dsv41_kv_insert/launch.hpp"
 #include "kernel_src/kernels.hpp"
 #include "support/cuda_driver.hpp"
+#include "tests/bench/flush.hpp"
 #include "tests/bench/report.hpp"
 #include "tests/kernel_src/dsv41_decode_inputs.hpp"
 
@@ -22,7 +23,6 @@ using kiln::test::DeviceBuffer;
 
 constexpr int kLaunches = 20;
 constexpr int kColdLaunches = 4;
-constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 
 // A cluster a token, as swap-AB's: each block reads its records, meets the others, and writes its
 // share of the output.
@@ -51,15 +51,6 @@ entry(List swa, List compressed, Piece* output, unsigned token_pieces) {
   else if (sum.x == 0x12345678 && sum.y == 0x9abcdef0) output[blockIdx.y * 2048] = sum;
 }
 )";
-// Leaves nothing of what was there in L2.
-constexpr std::string_view kFlushSource = R"(
-struct alignas(16) Piece { unsigned x, y, z, w; };
-extern "C" __global__ void __launch_bounds__(256)
-entry(Piece* to, unsigned pieces) {
-  for (unsigned i = blockIdx.x * 256 + threadIdx.x; i < pieces; i += gridDim.x * 256)
-    to[i] = {i, i, i, i};
-}
-)";
 struct FloorList {
   const void* cache;
   const std::int32_t* slots;
@@ -76,14 +67,10 @@ class Bench {
         driver_(&driver),
         runtime_(&runtime),
         stream_(driver.stream()),
-        flushed_(driver.buffer(kFlushBytes)) {
+        flushed_(driver.buffer(bench::kFlushBytes)) {
     must(runtime.add_source("floor.cu", kFloorSource));
-    must(runtime.add_source("flush.cu", kFlushSource));
     floor_ = must(runtime.add({.name = "floor", .source = "floor.cu"}));
-    const auto flush = must(runtime.add({.name = "flush", .source = "flush.cu"}));
-    flush_ = must(runtime.launches().prepare(
-        must(runtime.get(flush)), {.grid_blocks = {1056}, .block_threads = {256}},
-        flushed_.address(), static_cast<u32>(kFlushBytes / 16)));
+    flush_ = bench::prepare_flush(runtime, flushed_.address());
   }
 
   void row(const Key& key, std::size_t tokens) {

@@ -12,6 +12,7 @@
 #include "kernel_src/kimi_k3_mla/launch.hpp"
 #include "kernel_src/shared/e4m3.hpp"
 #include "support/cuda_driver.hpp"
+#include "tests/bench/flush.hpp"
 #include "tests/bench/report.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
@@ -21,17 +22,8 @@ using bench::must;
 using kiln::test::CudaDriver;
 using kiln::test::DeviceBuffer;
 
-constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 constexpr double kDenseFp8PerSecond = 1979e12;  // data sheet of the H200, dense E4M3
 
-constexpr std::string_view kFlushSource = R"(
-struct alignas(16) Piece { unsigned x, y, z, w; };
-extern "C" __global__ void __launch_bounds__(256)
-entry(Piece* to, unsigned pieces) {
-  for (unsigned i = blockIdx.x * 256 + threadIdx.x; i < pieces; i += gridDim.x * 256)
-    to[i] = {i, i, i, i};
-}
-)";
 constexpr std::string_view kReadSource = R"(
 struct alignas(16) Piece { unsigned x, y, z, w; };
 extern "C" __global__ void __launch_bounds__(512)
@@ -103,18 +95,14 @@ class Bench {
         driver_(&driver),
         runtime_(&runtime),
         stream_(driver.stream()),
-        flushed_(driver.buffer(kFlushBytes)),
+        flushed_(driver.buffer(bench::kFlushBytes)),
         codes_(random_codes(std::size_t{1} << 24)),
         attention_(must(Attention::create(runtime, {.attend = {{16}, {32}, {48}, {64}, {96}, {128}},
                                                     .reduce = {{0}, {1}, {2}, {4}}}))) {
-    must(runtime.add_source("flush.cu", kFlushSource));
     must(runtime.add_source("read.cu", kReadSource));
-    const auto flush = must(runtime.add({.name = "flush", .source = "flush.cu"}));
     const auto read = must(runtime.add({.name = "read", .source = "read.cu"}));
     must(runtime.warmup());
-    flush_ = must(runtime.launches().prepare(
-        must(runtime.get(flush)), {.grid_blocks = {1056}, .block_threads = {256}},
-        flushed_.address(), static_cast<u32>(kFlushBytes / 16)));
+    flush_ = bench::prepare_flush(runtime, flushed_.address());
     read_ = must(runtime.get(read));
     sm_count_ = must(runtime.device()).sm_count;
   }
