@@ -10,61 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernel_src/kernels.hpp"
-#include "kernel_src/kimi_k3_mla/launch.hpp"
 #include "kernel_src/kimi_k3_mla/reference.hpp"
 #include "kernel_src/layers/kimi_k3/attention.hpp"
 #include "kernel_src/shared/bf16.hpp"
-#include "support/cuda_driver.hpp"
-#include "support/kernels.hpp"
-#include "tests/kernel_src/kimi_k3_mla_inputs.hpp"
+#include "tests/gpu/kimi_k3_mla_device.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
 namespace {
-
-using kiln::test::CudaDriver;
-using kiln::test::DeviceBuffer;
-using kiln::test::message_of;
-
-enum class BackEnd : unsigned char { own, portable };
-constexpr BackEnd kBackEnds[] = {BackEnd::own, BackEnd::portable};
-
-/// A HostCall with everything on the device, its outputs filled with the pattern and its workspace
-/// with NaN.
-struct DeviceCall {
-  DeviceCall(const CudaDriver& driver, HostCall& host, u64 workspace_bytes)
-      : query(driver.upload(host.query)),
-        cache(driver.upload(host.cache)),
-        tables(driver.upload(host.tables)),
-        lengths(driver.upload(host.lengths)),
-        starts(driver.upload(host.starts)),
-        output(driver.upload(host.output)),
-        workspace(driver.buffer(workspace_bytes)),
-        arguments(host.arguments()) {
-    workspace.fill(0xff);
-    arguments.query.data = query.pointer();
-    arguments.cache.data = cache.pointer();
-    arguments.block_tables.data = tables.pointer();
-    arguments.lengths.data = lengths.pointer();
-    if (arguments.query_starts.data != nullptr) arguments.query_starts.data = starts.pointer();
-    arguments.output.data = output.pointer();
-    arguments.workspace = workspace_bytes == 0 ? nullptr : workspace.pointer();
-    arguments.workspace_bytes = workspace_bytes;
-  }
-  /// Puts a call of the same sizes in the place of this one.
-  void assign(const HostCall& host) {
-    query.assign(host.query);
-    cache.assign(host.cache);
-    tables.assign(host.tables);
-    lengths.assign(host.lengths);
-    starts.assign(host.starts);
-    output.assign(host.output);
-  }
-  std::vector<u16> bytes() const { return output.download<u16>(); }
-
-  DeviceBuffer query, cache, tables, lengths, starts, output, workspace;
-  Arguments arguments;
-};
 
 std::string text_of(const Choices& choices, const Plan& plan, BackEnd back_end) {
   std::string text = std::to_string(choices.heads) + " heads, keys";
@@ -89,7 +41,8 @@ class KimiK3MlaGpu : public ::testing::Test {
       auto runtime = Runtime::open({});
       ASSERT_TRUE(runtime) << message_of(runtime);
       auto& opened = runtimes_.emplace(back_end, *std::move(runtime)).first->second;
-      add_sources_of(opened, back_end);
+      const auto added = add_sources_of(opened, back_end);
+      ASSERT_TRUE(added) << message_of(added);
       auto attention = Attention::create(opened, all);
       ASSERT_TRUE(attention) << message_of(attention);
       attentions_.emplace(back_end, *std::move(attention));
@@ -104,20 +57,6 @@ class KimiK3MlaGpu : public ::testing::Test {
     driver_.reset();
   }
   void SetUp() override { KILN_REQUIRES_GPU(); }
-
-  /// The portable program under both names: the variant for sm_90a is what it compiles as well.
-  static void add_sources_of(Runtime& runtime, BackEnd back_end) {
-    std::vector<SourceText> sources(embedded_sources().begin(), embedded_sources().end());
-    const auto named = [&](std::string_view name) {
-      return std::find_if(sources.begin(), sources.end(),
-                          [&](const SourceText& source) { return source.name == name; });
-    };
-    const auto own = named("kernel_src/kimi_k3_mla/attend_sm90a.cu");
-    const auto portable = named("kernel_src/kimi_k3_mla/attend.cu");
-    ASSERT_TRUE(own != sources.end() && portable != sources.end());
-    if (back_end == BackEnd::portable) own->text = portable->text;
-    ASSERT_TRUE(runtime.add_sources(sources));
-  }
 
   static Plan plan_for(HostCall& host) {
     const auto call = check(host.arguments());

@@ -9,6 +9,8 @@
 #include "kernel_src/kernels.hpp"
 #include "kernel_src/kimi_k3_mla/launch.hpp"
 #include "support/runtime_fixture.hpp"
+#include "tests/gpu/kimi_k3_mla_changes.hpp"
+#include "tests/gpu/kimi_k3_mla_reference.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
 namespace {
@@ -73,6 +75,34 @@ TEST_F(KimiK3MlaProgram, SpillsNothingAndOverlapsItsProducts) {
       EXPECT_EQ(names("attend.cu"), architecture != "sm_90a");
       EXPECT_TRUE(names("attend.cuh"));
     }
+  }
+}
+
+// What only a device can run is compiled here at least.
+TEST_F(KimiK3MlaProgram, CompilesWhatTheDeviceTestsRunBesideIt) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC compiles the same as in the release build, for a while";
+#endif
+  auto runtime = open();
+  ASSERT_TRUE(add_sources(runtime));
+  ASSERT_TRUE(runtime.add_source(kReferenceName, kReferenceSource));
+  const auto reference = runtime.add({.name = "reference", .source = std::string(kReferenceName)});
+  ASSERT_TRUE(reference) << message_of(reference);
+  const auto compiled = runtime.artifact(*reference, "sm_90a");
+  ASSERT_TRUE(compiled) << message_of(compiled) << compiled.error().detail();
+  EXPECT_EQ(compiled->facts.log, "");
+  EXPECT_EQ(compiled->facts.usage.local_bytes, 0u);
+  for (const Change* change : kChanges) {
+    SCOPED_TRACE(change->what);
+    auto changed = open();
+    const auto added = add_changed_sources(changed, *change);
+    ASSERT_TRUE(added) << message_of(added);
+    const auto attention = Attention::create(changed, {.attend = {{48}}, .reduce = {}});
+    ASSERT_TRUE(attention) << message_of(attention);
+    const auto artifact = changed.artifact(attention->kernels()[0], "sm_90a");
+    ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
+    EXPECT_EQ(artifact->facts.log, "");
+    EXPECT_EQ(artifact->facts.usage.local_bytes, 0u);
   }
 }
 
