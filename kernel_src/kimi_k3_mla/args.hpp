@@ -36,6 +36,44 @@ struct Args {
 };
 static_assert(sizeof(Args) == 112, "host and device must agree");
 
+/// What no table may hold.
+enum class TableFault : u32 {
+  none,
+  start,   ///< of a request's tokens: out of order, too far from the one before, behind the query
+  length,  ///< of a request: negative, or more than its row of the block tables has room for
+  page,    ///< that a length reaches: not of the cache
+};
+
+/// What checks of the tables on the device have found since its memory was cleared: the first fault
+/// of the first check that found one.
+struct TableReport {
+  u32 checks = 0;  // made
+  TableFault fault = TableFault::none;
+  u32 check = 0;     // that found it, counted from 1
+  u32 request = 0;   // whose length or page, or the index of the start
+  u32 position = 0;  // of a page in its request's row of the block tables
+  int value = 0;     // that is there
+  int least = 0;     // that may be
+  int most = 0;      // that may be; -1: of pages, the cache has none
+};
+static_assert(sizeof(TableReport) == 32, "host and device must agree");
+
+/// Of a check of the tables.
+struct TableCheckArgs {
+  const int* block_tables = nullptr;  // as in Args
+  const int* seq_lens = nullptr;
+  const int* query_starts = nullptr;
+  TableReport* report = nullptr;
+  u64 table_stride = 0;
+  u32 batch = 0;
+  u32 table_width = 0;
+  u32 pages = 0;      // of the cache
+  u32 query_len = 0;  // the most new tokens of a request
+  u32 tokens = 0;     // of the query
+  u32 reserved = 0;
+};
+static_assert(sizeof(TableCheckArgs) == 64, "host and device must agree");
+
 namespace attend {
 
 // Two warpgroups: a page of scores each, then half of the values. One that brings pages.

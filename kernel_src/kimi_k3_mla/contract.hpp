@@ -71,7 +71,8 @@ struct HostTables {
 
 /// That lengths are within the table, that pages which they name are in the cache, and
 /// that starts never fall, are at most max_query apart and end with the query at the latest. Block
-/// tables are checked where lengths are given too.
+/// tables are checked where lengths are given too. For tables that lie on the device alone there is
+/// table_check.hpp.
 /// Errors  invalid_argument naming the table, the place in it, the value and what is allowed
 KILN_API Status check_tables(const Call& call, const HostTables& tables);
 

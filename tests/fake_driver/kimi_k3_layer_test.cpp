@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "fixture.hpp"
+#include "kernel_src/kernels.hpp"
+#include "kernel_src/kimi_k3_mla/table_check.hpp"
 #include "kernel_src/layers/kimi_k3/attention.hpp"
 
 namespace kiln::test {
@@ -242,6 +244,88 @@ TEST_F(KimiK3Steps, OfAPlanForOtherProgramsAreRefused) {
   EXPECT_NE(message_of(mla::Attention::create(*runtime_, {.attend = {{17}}, .reduce = {}}))
                 .find("row_tile is 17"),
             std::string::npos);
+}
+
+TEST_F(KimiK3Steps, HaveTheirTablesCheckedFirstWhereThatIsAskedFor) {
+  for (const auto& source : kernels::embedded_sources()) {
+    const bool needed = source.name.ends_with("check_tables.cu") ||
+                        source.name.ends_with("kimi_k3_mla/args.hpp") ||
+                        source.name.starts_with("kernel_src/shared/");
+    ASSERT_TRUE(!needed || runtime_->add_source(source.name, source.text));
+  }
+  const auto layer = layer_of({.tp = 8, .max_batch = 4, .max_query = 2, .max_keys = 6400});
+  const auto check = mla::TableCheck::create(*runtime_);
+  ASSERT_TRUE(check) << message_of(check);
+  warm_up();
+  const auto warm = runtime_->counters();
+  auto arguments = arguments_of(12, 4, 2, 100);
+  arguments.block_tables.strides[0] = 120;
+  auto* const report = reinterpret_cast<mla::TableReport*>(std::uintptr_t{0x6'0000'0000});
+  auto launches = layer.prepare(arguments);
+  ASSERT_TRUE(launches) << message_of(launches);
+  auto checked = check->prepare(arguments, report);
+  ASSERT_TRUE(checked) << message_of(checked);
+  const auto run_both = [&] {
+    driver_.forget();
+    EXPECT_TRUE(checked->launch(nullptr));
+    EXPECT_TRUE(launches->launch(nullptr));
+    return driver_.launches();
+  };
+  const auto seen = run_both();
+  ASSERT_EQ(seen.size(), 3u) << "the check, attention, its reducer";
+  EXPECT_EQ(seen[0].grid, (std::array<unsigned, 3>{1, 1, 1}));
+  EXPECT_EQ(seen[0].block[0], 1024u);
+  EXPECT_FALSE(overlaps(seen[0]));
+  EXPECT_FALSE(overlaps(seen[1])) << "attention waits for the check";
+  const auto args = seen[0].argument<mla::TableCheckArgs>(0);
+  EXPECT_EQ(args.block_tables, arguments.block_tables.data);
+  EXPECT_EQ(args.seq_lens, arguments.lengths.data);
+  EXPECT_EQ(args.query_starts, nullptr);
+  EXPECT_EQ(args.report, report);
+  EXPECT_EQ(args.table_stride, 120u);
+  EXPECT_EQ(args.batch, 4u);
+  EXPECT_EQ(args.table_width, 100u);
+  EXPECT_EQ(args.pages, 500u);
+  EXPECT_EQ(args.query_len, 2u);
+  EXPECT_EQ(args.tokens, 8u);
+
+  // Another call, of a packed query.
+  const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
+  auto packed = arguments_of(12, 3, 2, 90);
+  packed.query.rank = packed.output.rank = 3;
+  packed.query = mla::Tensor::dense(packed.query.data, mla::DataType::e4m3, {5, 12, 576});
+  packed.output =
+      mla::OutputTensor::dense(packed.output.data, mla::DataType::bfloat16, {5, 12, 512});
+  packed.query_starts = mla::Tensor::dense(at(0x3'c000'0000), mla::DataType::int32, {4});
+  packed.max_query = 2;
+  ASSERT_TRUE(check->update(*checked, packed, report + 1));
+  const auto other = run_both()[0].argument<mla::TableCheckArgs>(0);
+  EXPECT_EQ(other.query_starts, packed.query_starts.data);
+  EXPECT_EQ(other.report, report + 1);
+  EXPECT_EQ(other.batch, 3u);
+  EXPECT_EQ(other.table_stride, 90u);
+  EXPECT_EQ(other.tokens, 5u);
+
+  // What is refused, and what has no tokens, launches nothing.
+  const auto refused = [&](const mla::Arguments& call, mla::TableReport* to,
+                           std::string_view says) {
+    const auto updated = check->update(*checked, call, to);
+    EXPECT_FALSE(updated);
+    EXPECT_NE(message_of(updated).find(says), std::string::npos) << message_of(updated);
+    EXPECT_EQ(run_both().size(), 2u) << "attention and its reducer alone";
+  };
+  refused(arguments, nullptr, "report is null");
+  refused(arguments, reinterpret_cast<mla::TableReport*>(std::uintptr_t{0x6'0000'0002}),
+          "report is 0x600000002");
+  auto wrong = arguments;
+  wrong.lengths.shape[0] = 3;
+  refused(wrong, report, "lengths is of shape [3]");
+  ASSERT_TRUE(check->update(*checked, arguments_of(12, 0, 2, 100), report));
+  EXPECT_EQ(run_both().size(), 2u);
+  ASSERT_TRUE(check->update(*checked, arguments, report));
+  EXPECT_EQ(run_both().size(), 3u);
+  EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
+  EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
 }
 
 }  // namespace

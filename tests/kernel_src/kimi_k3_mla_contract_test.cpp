@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernel_src/kimi_k3_mla/contract.hpp"
+#include "kernel_src/kimi_k3_mla/table_check.hpp"
 #include "support/runtime_fixture.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
@@ -468,6 +469,60 @@ TEST(KimiK3MlaContract, ChecksTablesThatLieOnTheHost) {
   Call planned_short = *call;
   planned_short.max_keys = 1;
   EXPECT_TRUE(check_tables(planned_short, {tables, lengths, starts}));
+}
+
+TEST(KimiK3MlaContract, MakesAnErrorOfWhatACheckOnTheDeviceFound) {
+  EXPECT_TRUE(status_of({}));
+  EXPECT_TRUE(status_of({.checks = 7}));
+  struct Case {
+    TableReport report;
+    std::string_view says;
+  };
+  for (const auto& [report, says] : {
+           Case{{.checks = 9,
+          .fault = TableFault::page,
+          .check = 4,
+          .request = 2,
+          .position = 7,
+          .value = -5,
+          .most = 99},
+                "kimi_k3_mla: block_tables[2][7] is -5; the request's length needs a page of the "
+                "cache there, which has 100, from 0 on (found by check 4 of 9)"},
+           Case{{.checks = 1, .fault = TableFault::page, .check = 1, .value = 3, .most = -1},
+                "block_tables[0][0] is 3; the request's length needs a page of the cache there, "
+                "which has 0, from 0 on"},
+           Case{{.checks = 1,
+           .fault = TableFault::page,
+           .check = 1,
+           .value = -1,
+           .most = 2147483647},
+                "which has 2147483648, from 0 on"},
+           Case{{.checks = 1,
+           .fault = TableFault::length,
+           .check = 1,
+           .request = 1,
+           .value = 513,
+           .most = 512},
+                "lengths[1] is 513; it must be from 0 to 512, what a row of the block tables has "
+                "room for (found by check 1 of 1)"},
+           Case{{.checks = 1,
+           .fault = TableFault::start,
+           .check = 1,
+           .request = 2,
+           .value = 3,
+           .least = 4,
+           .most = 7},
+                "query_starts[2] is 3; it must be from 4 to 7: from the start before it on"},
+           Case{{.checks = 1, .fault = TableFault::start, .check = 1, .value = 1},
+                "query_starts[0] is 1; it must be 0 (found"},
+           Case{{.checks = 1, .fault = static_cast<TableFault>(17)},
+                "the report's fault is 17; no check writes that; clear the report's memory"},
+       }) {
+    const Status status = status_of(report);
+    ASSERT_FALSE(status) << says;
+    EXPECT_EQ(status.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(status).find(says), std::string::npos) << message_of(status);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "kernel_src/kernels.hpp"
 #include "kernel_src/kimi_k3_mla/launch.hpp"
+#include "kernel_src/kimi_k3_mla/table_check.hpp"
 #include "support/runtime_fixture.hpp"
 #include "tests/gpu/kimi_k3_mla_changes.hpp"
 #include "tests/gpu/kimi_k3_mla_reference.hpp"
@@ -92,6 +93,16 @@ TEST_F(KimiK3MlaProgram, CompilesWhatTheDeviceTestsRunBesideIt) {
   ASSERT_TRUE(compiled) << message_of(compiled) << compiled.error().detail();
   EXPECT_EQ(compiled->facts.log, "");
   EXPECT_EQ(compiled->facts.usage.local_bytes, 0u);
+  const auto check = TableCheck::create(runtime);
+  ASSERT_TRUE(check) << message_of(check);
+  for (const auto* architecture : {"sm_90a", "sm_100a"}) {
+    const auto artifact = runtime.artifact(check->kernel(), architecture);
+    ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
+    EXPECT_EQ(artifact->facts.log, "");
+    EXPECT_EQ(artifact->facts.usage.local_bytes, 0u);
+    EXPECT_EQ(artifact->facts.bounds.max_threads, 1024u);
+    EXPECT_LE(artifact->facts.usage.registers, 64u);
+  }
   for (const Change* change : kChanges) {
     SCOPED_TRACE(change->what);
     auto changed = open();
