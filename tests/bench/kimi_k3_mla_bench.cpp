@@ -1,19 +1,20 @@
 // Device time of Kimi-K3 MLA over an FP8 paged cache: the rows of the published benchmark, each
 // call a replayed graph after a flush of L2, beside the two ideals of this device: reading every
 // key once, at the rate that a plain reading kernel reaches in the same run, and the products at
-// the matrix units' rate. Needs a GPU.
+// the matrix units' rate. Some rows of each output are held against the reference in fp32 on the
+// device when they were timed: a wrong one refuses the row and fails the run. Needs a GPU.
 #include <algorithm>
-#include <cmath>
-#include <random>
+#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "kernel_src/kernels.hpp"
 #include "kernel_src/kimi_k3_mla/launch.hpp"
-#include "kernel_src/shared/e4m3.hpp"
 #include "support/cuda_driver.hpp"
 #include "tests/bench/flush.hpp"
 #include "tests/bench/report.hpp"
+#include "tests/gpu/kimi_k3_mla_reference.hpp"
+#include "tests/gpu/kimi_k3_mla_rows.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
 namespace {
@@ -42,52 +43,6 @@ entry(const Piece* from, unsigned long long pieces, Piece* to) {
 }
 )";
 
-struct Row {
-  const char* name;
-  u32 heads;
-  u64 batch, query, keys;
-};
-constexpr Row kRows[] = {
-    {"trace_h12_b1", 12, 1, 1, 76800},
-    {"trace_h12_b2", 12, 2, 1, 77699},
-    {"trace_h12_b3", 12, 3, 1, 261120},
-    {"trace_h12_b4", 12, 4, 1, 268800},
-    {"trace_h12_b5", 12, 5, 1, 276480},
-    {"trace_h12_b6", 12, 6, 1, 467751},
-    {"trace_h12_b7", 12, 7, 1, 299613},
-    {"trace_h12_b8", 12, 8, 1, 342305},
-    {"trace_h12_b9", 12, 9, 1, 348705},
-    {"trace_h12_b10", 12, 10, 1, 474166},
-    {"trace_h12_b11", 12, 11, 1, 474405},
-    {"mirror_h96_b1", 96, 1, 1, 76800},
-    {"mirror_h96_b2", 96, 2, 1, 77699},
-    {"mirror_h96_b6", 96, 6, 1, 467751},
-    {"mirror_h96_b7", 96, 7, 1, 299613},
-    {"mirror_h96_b8", 96, 8, 1, 342305},
-    {"mtp_h12_b8_q2", 12, 8, 2, 342305},
-    {"mtp_h12_b8_q4", 12, 8, 4, 342305},
-    {"mtp_h12_b8_q8", 12, 8, 8, 342305},
-    {"mtp_h96_b8_q2", 96, 8, 2, 342305},
-    {"mtp_h96_b8_q4", 96, 8, 4, 342305},
-    {"mtp_h96_b8_q8", 96, 8, 8, 342305},
-    {"prefill_h12_b1_q2048", 12, 1, 2048, 131072},
-    {"prefill_h12_b2_q512", 12, 2, 512, 32768},
-    {"prefill_h12_b4_q1024", 12, 4, 1024, 8192},
-    {"prefill_h96_b1_q2048", 96, 1, 2048, 131072},
-    {"prefill_h96_b2_q512", 96, 2, 512, 32768},
-    {"mtp_h12_fixed_q5", 12, 8, 5, 342305},
-    {"mtp_h96_fixed_q8_kv8000", 96, 8, 8, 8000},
-};
-
-/// Uniform numbers of unit variance as E4M3.
-std::vector<u8> random_codes(std::size_t count) {
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> numbers(-1.7320508f, 1.7320508f);
-  std::vector<u8> codes(count);
-  for (u8& code : codes) code = static_cast<u8>(e4m3_of_float(numbers(random)));
-  return codes;
-}
-
 class Bench {
  public:
   Bench(bench::Report& report, CudaDriver& driver, Runtime& runtime)
@@ -96,7 +51,9 @@ class Bench {
         runtime_(&runtime),
         stream_(driver.stream()),
         flushed_(driver.buffer(bench::kFlushBytes)),
-        codes_(random_codes(std::size_t{1} << 24)),
+        codes_(random_codes(std::size_t{1} << 24, -kUnit, kUnit, 1)),
+        cache_(driver, kLongRows, codes_),
+        reference_(must(DeviceReference::create(runtime, driver))),
         attention_(must(Attention::create(runtime, {.attend = {{16}, {32}, {48}, {64}, {96}, {128}},
                                                     .reduce = {{0}, {1}, {2}, {4}}}))) {
     must(runtime.add_source("read.cu", kReadSource));
@@ -122,56 +79,43 @@ class Bench {
     report_->add("reading 2 GiB", "TB/s", rates, {});
   }
 
-  void row(const Row& row) {
-    const u64 width = (row.keys + kPageKeys - 1) / kPageKeys;
-    const u64 pages = width * row.batch;
-    const u64 tokens = row.batch * row.query;
-    auto cache = driver_->buffer(pages * kPageKeys * kKeyDim);
-    for (std::size_t at = 0; at < cache.bytes(); at += codes_.size())
-      cache.write(at, codes_.data(), std::min(codes_.size(), cache.bytes() - at));
-    std::vector<u8> query(tokens * row.heads * kKeyDim);
-    for (std::size_t at = 0; at < query.size(); ++at) query[at] = codes_[at * 7 % codes_.size()];
-    std::vector<std::int32_t> tables(pages),
-        lengths(row.batch, static_cast<std::int32_t>(row.keys));
-    for (std::size_t i = 0; i < pages; ++i) tables[i] = static_cast<std::int32_t>(i);
-    std::shuffle(tables.begin(), tables.end(), std::mt19937(2));
-
-    const Plan plan = must(kimi_k3_mla::plan(
-        {.heads = row.heads, .batch = row.batch, .query = row.query, .keys = row.keys}, sm_count_,
-        kH200));
-    const auto on_device_query = driver_->upload(query);
-    const auto on_device_tables = driver_->upload(tables);
-    const auto on_device_lengths = driver_->upload(lengths);
-    const auto output = driver_->buffer(tokens * row.heads * kLatentDim * 2);
-    const auto workspace = driver_->buffer(workspace_bytes(plan));
-    Arguments arguments{
-        .query = Tensor::dense(on_device_query.pointer(), DataType::e4m3,
-                               {row.batch, row.query, row.heads, kKeyDim}),
-        .cache = Tensor::dense(cache.pointer(), DataType::e4m3, {pages, kPageKeys, kKeyDim}),
-        .block_tables =
-            Tensor::dense(on_device_tables.pointer(), DataType::int32, {row.batch, width}),
-        .lengths = Tensor::dense(on_device_lengths.pointer(), DataType::int32, {row.batch}),
-        .output = OutputTensor::dense(output.pointer(), DataType::bfloat16,
-                                      {row.batch, row.query, row.heads, kLatentDim}),
-        .workspace = workspace.pointer(),
-        .workspace_bytes = workspace.bytes(),
-        .softmax_scale = 0.07216878f,
-        .max_keys = row.keys};
-    auto launches = must(attention_.prepare(arguments, plan));
+  void row(const LongRow& row) {
+    const auto made = must(DeviceRow::make(*driver_, cache_, row, codes_, sm_count_));
+    auto launches = must(attention_.prepare(made.arguments, made.plan));
     const auto taken = times([&] { must(launches.launch(stream_.handle())); }, true);
+    if (!is_right(made)) return;
 
     const double memory = static_cast<double>(row.batch * row.keys * kKeyDim) / read_rate_ * 1e6;
     // A token sees half of its own step's tokens.
-    const double pairs = static_cast<double>(tokens) * row.heads *
+    const double pairs = static_cast<double>(row.rows()) *
                          (static_cast<double>(row.keys) - static_cast<double>(row.query - 1) / 2);
     const double products = pairs * 2 * (kKeyDim + kLatentDim) / kDenseFp8PerSecond * 1e6;
-    report_->add(
-        std::string(row.name) + ": row tile " + std::to_string(plan.row_tile) + ", " +
-            std::to_string(plan.num_split) + " splits, " + std::string(to_string(plan.reducer)),
-        "us", taken, {memory >= products ? "memory" : "products", {std::max(memory, products)}});
+    report_->add(std::string(row.name) + ": row tile " + std::to_string(made.plan.row_tile) + ", " +
+                     std::to_string(made.plan.num_split) + " splits, " +
+                     std::string(to_string(made.plan.reducer)),
+                 "us", taken,
+                 {memory >= products ? "memory" : "products", {std::max(memory, products)}});
   }
 
+  bool all_right() const { return all_right_; }
+
  private:
+  /// What the last replay left, in some rows: by the contract, and on the whole.
+  bool is_right(const DeviceRow& row) {
+    constexpr u64 rows_checked = 32;
+    // An odd step, so that it meets every head.
+    const auto rows = every(row.row.rows(), row.row.rows() / rows_checked | 1);
+    const Errors errors = must(reference_.errors_of(row.call, rows, 0.01, 0.02));
+    if (errors.mismatches == 0 && errors.finite && errors.relative_l2 <= 0.05) return true;
+    std::fprintf(stderr,
+                 "%s: refused: of %zu rows %llu elements are more than 0.01 + 2 %% off, the "
+                 "largest by %.4f; relative L2 %.4f, 0.05 at most; %s\n",
+                 row.row.name, rows.size(), static_cast<unsigned long long>(errors.mismatches),
+                 errors.largest, errors.relative_l2,
+                 errors.finite ? "all finite" : "not all finite");
+    return all_right_ = false;
+  }
+
   /// Microseconds of a launch in a replayed graph; `cold`: less what the flush before it takes.
   template <class Work>
   std::vector<double> times(const Work& work, bool cold) {
@@ -200,11 +144,14 @@ class Bench {
   kiln::test::Stream stream_;
   DeviceBuffer flushed_;
   std::vector<u8> codes_;
+  LongCache cache_;
+  DeviceReference reference_;
   Attention attention_;
   LaunchDescriptor flush_{};
   Kernel read_{};
   u32 sm_count_ = 0;
   double read_rate_ = 1;
+  bool all_right_ = true;
 };
 
 int run(int argc, char** argv) {
@@ -214,8 +161,9 @@ int run(int argc, char** argv) {
   must(add_sources(runtime));
   Bench bench(report, driver, runtime);
   bench.measure_reading();
-  for (const Row& row : kRows) bench.row(row);
-  return report.finish();
+  for (const LongRow& row : kLongRows) bench.row(row);
+  const int written = report.finish();
+  return bench.all_right() ? written : 1;
 }
 
 }  // namespace
