@@ -1,94 +1,19 @@
-// The MLA layer of Kimi-K3 on the fake driver, whose kernels are stand-ins with the real ones'
-// arguments: what each step hands to the driver.
+// What each step of the MLA layer of Kimi-K3 hands to the driver.
+#include "kimi_k3_layer.hpp"
+
 #include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include "fixture.hpp"
 #include "kernel_src/kernels.hpp"
 #include "kernel_src/kimi_k3_mla/table_check.hpp"
-#include "kernel_src/layers/kimi_k3/attention.hpp"
 
 namespace kiln::test {
 namespace {
 
-using fake_driver::Launch;
-using kernels::u64;
-using kernels::kimi_k3::LayerOptions;
-using kernels::kimi_k3::MlaAttention;
-namespace mla = kernels::kimi_k3_mla;
-
-class KimiK3Steps : public FakeDriverFixture {
- protected:
-  void SetUp() override {
-    FakeDriverFixture::SetUp();
-    if (IsSkipped()) return;
-    runtime_.emplace(open());
-    const std::string args =
-        "struct alignas(8) Args { char bytes[" + std::to_string(sizeof(mla::Args)) + "]; };\n";
-    const std::string entry = "extern \"C\" __global__ void entry(";
-    const std::string rest =
-        "const __grid_constant__ Args args) {\n"
-        "  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n}\n";
-    for (const auto* name : {"attend.cu", "attend_sm90a.cu"})
-      add(name, "#include \"jit/tensor_map.cuh\"\n" + args + entry +
-                    "const __grid_constant__ kiln::TensorMap latent, "
-                    "const __grid_constant__ kiln::TensorMap rope, " +
-                    rest);
-    add("reduce.cu", args + entry + rest);
-  }
-
-  MlaAttention layer_of(const LayerOptions& options) {
-    const auto device = runtime_->device();
-    EXPECT_TRUE(device) << message_of(device);
-    auto layer = MlaAttention::create(*runtime_, options, *device);
-    EXPECT_TRUE(layer) << message_of(layer);
-    return *std::move(layer);
-  }
-  void warm_up() {
-    const auto report = runtime_->warmup();
-    ASSERT_TRUE(report) << message_of(report);
-    ASSERT_EQ(report->failed, 0u);
-    driver_.forget();
-  }
-
-  /// A good call with made-up addresses: `query` new tokens of each request, over `pages` pages.
-  static mla::Arguments arguments_of(u64 heads, u64 batch, u64 query, u64 pages) {
-    const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
-    using mla::DataType;
-    using mla::Tensor;
-    return {.query = Tensor::dense(at(0x1'0000'0000), DataType::e4m3, {batch, query, heads, 576}),
-            .cache = Tensor::dense(at(0x2'0000'0000), DataType::e4m3, {500, 64, 576}),
-            .block_tables = Tensor::dense(at(0x3'0000'0000), DataType::int32, {batch, pages}),
-            .lengths = Tensor::dense(at(0x3'8000'0000), DataType::int32, {batch}),
-            .output = mla::OutputTensor::dense(at(0x4'0000'0000), DataType::bfloat16,
-                                               {batch, query, heads, 512}),
-            .workspace = at(0x5'0000'0000),
-            .workspace_bytes = u64{1} << 30,
-            .softmax_scale = 0.07f};
-  }
-
-  std::vector<Launch> run(mla::Launches& launches) {
-    driver_.forget();
-    const auto launched = launches.launch(nullptr);
-    EXPECT_TRUE(launched) << message_of(launched);
-    return driver_.launches();
-  }
-  static unsigned cluster_of(const Launch& launch) {
-    const auto* cluster = launch.attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-    return cluster == nullptr ? 1 : cluster->clusterDim.x;
-  }
-  static bool overlaps(const Launch& launch) {
-    return launch.attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) != nullptr;
-  }
-
-  std::optional<Runtime> runtime_;
-
- private:
-  void add(const std::string& name, const std::string& text) {
-    const auto added = runtime_->add_source("kernel_src/kimi_k3_mla/" + name, text);
-    ASSERT_TRUE(added) << message_of(added);
-  }
-};
+class KimiK3Steps : public KimiK3Fixture {};
 
 TEST_F(KimiK3Steps, AreAttentionThenItsReducerAndNothingIsCompiledOrLoadedLate) {
   const auto layer = layer_of({.tp = 8, .max_batch = 200, .max_query = 9, .max_keys = 64000});

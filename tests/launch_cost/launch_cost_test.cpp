@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../fake_driver/deepseek_v41_layer.hpp"
+#include "../fake_driver/kimi_k3_layer.hpp"
 
 namespace {
 
@@ -182,6 +183,36 @@ TEST_F(LayerCost, AStepOfALayerTakesNoMemoryWhicheverKernelItTakes) {
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(allocations.exchange(0), 0u);
   locks = 0;  // the driver has some, where a step's cluster is another one than before
+}
+
+class MlaLayerCost : public KimiK3Fixture {};
+
+TEST_F(MlaLayerCost, AStepTakesNoMemoryWhicheverProgramsItTakes) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer has its own allocator";
+#endif
+  const auto layer = layer_of({.tp = 8, .max_batch = 200, .max_query = 9, .max_keys = 64000});
+  auto launches = layer.prepare(arguments_of(12, 1, 1, 1000));
+  ASSERT_TRUE(launches) << message_of(launches);
+  driver_.set_recording(false);
+  std::vector<mla::Arguments> steps;
+  for (const u64 query : {1u, 2u, 4u, 5u, 8u, 9u})
+    for (const u64 batch : {1u, 8u, 67u, 200u})
+      for (const u64 pages : {1u, 100u, 1000u})
+        steps.push_back(arguments_of(12, batch, query, pages));
+  const auto run = [&] {
+    int failures = 0;
+    for (const mla::Arguments& step : steps)
+      if (!layer.update(*launches, step) || !launches->launch(nullptr)) ++failures;
+    return failures;
+  };
+  ASSERT_EQ(run(), 0);  // the thread's first calls of the driver
+  watching = true;
+  const int failures = run();
+  watching = false;
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(allocations.exchange(0), 0u);
+  locks = 0;  // the driver has some, where a step's map is another one than before
 }
 
 TEST_F(LaunchCost, TheCountersCount) {
