@@ -12,9 +12,8 @@
 // One block reads the tables, and writes the report and nothing else; so a captured step replays
 // with it, whatever the tables then hold.
 //
-// Attention goes on in any case. Where a page is not of the cache it takes zeros for keys; a
-// negative length is none, a too long one as long as the table. A wrong start makes it read and
-// write outside of the query and the output.
+// Attention goes on in any case, with what arguments.hpp says of wrong tables: a wrong start makes
+// it read and write outside of the query and the output.
 //
 // Threads: a TableCheck from any thread; a launch by one thread at a time. Checks that may run at
 // once need a report each.

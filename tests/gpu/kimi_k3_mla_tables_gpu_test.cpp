@@ -2,6 +2,7 @@
 // and that a captured step replays with it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -47,6 +48,19 @@ HostCall good() {
                     .table_gap = 3,
                     .spare_tokens = 1},
                    40);
+}
+
+Plan plan_of(HostCall& host) {
+  const auto call = check(host.arguments());
+  EXPECT_TRUE(call) << message_of(call);
+  const auto made = kimi_k3_mla::plan(call->problem(), 132, kH200);
+  EXPECT_TRUE(made) << message_of(made);
+  return made ? *made : Plan{};
+}
+Programs programs_of(const Plan& plan) {
+  Programs made{.attend = {attend::key_of(plan)}, .reduce = {}};
+  if (plan.reducer != Reducer::none) made.reduce.push_back(reduce::key_of(plan.reducer));
+  return made;
 }
 
 struct Fault {
@@ -147,20 +161,20 @@ TEST_F(KimiK3MlaTablesGpu, FindsOneBadPageAmongMany) {
 // Pages and lengths only: wrong starts would have attention write where it may not.
 TEST_F(KimiK3MlaTablesGpu, ReplaysWithACapturedStepAndKeepsTheFirstFault) {
   HostCall host = good();
-  const auto call = check(host.arguments());
-  ASSERT_TRUE(call) << message_of(call);
-  const auto plan = kimi_k3_mla::plan(call->problem(), 132, kH200);
-  ASSERT_TRUE(plan) << message_of(plan);
-  Programs programs{.attend = {attend::key_of(*plan)}, .reduce = {}};
-  if (plan->reducer != Reducer::none) programs.reduce.push_back(reduce::key_of(plan->reducer));
-  const auto attention = Attention::create(*runtime_, programs);
+  const Plan plan = plan_of(host);
+  const auto attention = Attention::create(*runtime_, programs_of(plan));
   ASSERT_TRUE(attention) << message_of(attention);
-  DeviceCall device(*driver_, host, workspace_bytes(*plan));
-  auto launches = attention->prepare(device.arguments, *plan);
+  DeviceCall device(*driver_, host, workspace_bytes(plan));
+  auto launches = attention->prepare(device.arguments, plan);
   ASSERT_TRUE(launches) << message_of(launches);
   auto checked = check_->prepare(device.arguments, report_->pointer<TableReport>());
   ASSERT_TRUE(checked) << message_of(checked);
   auto stream = driver_->stream();
+  // Once before, so that nothing is loaded under capture.
+  ASSERT_TRUE(checked->launch(stream.handle()));
+  ASSERT_TRUE(launches->launch(stream.handle()));
+  stream.synchronize();
+  report_->fill(0);
   const auto graph = driver_->capture(stream, [&] {
     ASSERT_TRUE(checked->launch(stream.handle()));
     ASSERT_TRUE(launches->launch(stream.handle()));
@@ -198,6 +212,51 @@ TEST_F(KimiK3MlaTablesGpu, ReplaysWithACapturedStepAndKeepsTheFirstFault) {
   report_->fill(0);
   EXPECT_TRUE(status_of(replay(host)));
   EXPECT_EQ(device.bytes(), right) << "a step after bad ones is as it was";
+}
+
+// What arguments.hpp says of tables that are wrong; the check is there to find them.
+TEST_F(KimiK3MlaTablesGpu, AttentionTakesZerosForPagesThatAreNoneAndLengthsOnlyAsFarAsTheyGo) {
+  for (const BackEnd back_end : kBackEnds)
+    for (const u32 heads : {12u, 96u}) {
+      SCOPED_TRACE(std::to_string(heads) +
+                   (back_end == BackEnd::portable ? " heads, portable" : " heads"));
+      HostCall host = make_call(
+          {.heads = heads, .lengths = {1500, 333}, .unused = 0, .wild_entries = false}, 42);
+      const auto entry = [&](HostCall& call, std::size_t request, std::size_t at) -> int& {
+        return call.tables[request * call.table_stride + at];
+      };
+      // A page of zeros: one that no request has.
+      int spare = 0;
+      while (std::find(host.tables.begin(), host.tables.end(), spare) != host.tables.end()) ++spare;
+      ASSERT_LT(static_cast<std::size_t>(spare), host.pages);
+      HostCall wrong = host, zeros = host;
+      entry(wrong, 0, 3) = -1;
+      entry(wrong, 0, 7) = 2147483647;
+      entry(wrong, 0, 8) = -2147483647;
+      entry(wrong, 1, 0) = static_cast<int>(host.pages);
+      entry(zeros, 0, 3) = entry(zeros, 0, 7) = entry(zeros, 0, 8) = entry(zeros, 1, 0) = spare;
+      const Plan plan = plan_of(host);
+      auto runtime = Runtime::open({});
+      ASSERT_TRUE(runtime) << message_of(runtime);
+      ASSERT_TRUE(add_sources_of(*runtime, back_end));
+      const auto attention = Attention::create(*runtime, programs_of(plan));
+      ASSERT_TRUE(attention) << message_of(attention);
+      const auto outputs_of = [&](HostCall& call) {
+        DeviceCall device(*driver_, call, workspace_bytes(plan));
+        auto launches = attention->prepare(device.arguments, plan);
+        EXPECT_TRUE(launches) << message_of(launches);
+        EXPECT_TRUE(launches && launches->launch(nullptr));
+        return device.bytes();
+      };
+      const auto with_zeros = outputs_of(zeros);
+      EXPECT_NE(with_zeros, outputs_of(host));
+      EXPECT_EQ(outputs_of(wrong), with_zeros);
+
+      HostCall outside = host, inside = host;
+      outside.lengths = {5000, -7};
+      inside.lengths = {static_cast<std::int32_t>(host.width * kPageKeys), 0};
+      EXPECT_EQ(outputs_of(outside), outputs_of(inside));
+    }
 }
 
 }  // namespace
