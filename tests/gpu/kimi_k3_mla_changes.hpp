@@ -17,17 +17,20 @@ struct Change {
     std::string_view file, text, instead;
   };
   const char* what = "";
+  u32 row_tile = 0;  // of the program that it is tried with
   std::vector<Edit> edits{};
 };
 
 /// References stay what the first tile made them, so weights pass 448, E4M3's largest.
 inline const Change kReferencesStay = {
     "references stay",
+    48,
     {{"attend_common.cuh", "constexpr float kMostExponent = 8.80f;",
       "constexpr float kMostExponent = 1e30f;"}}};
 
 /// Seven octaves between a weight at its reference and E4M3's largest, rather than 2.8.
 inline const Change kSevenOctaves = {"seven octaves",
+                                     48,
                                      {{"attend_common.cuh", "constexpr float kWeightShift = 6;",
                                        "constexpr float kWeightShift = 1.8f;"}}};
 
@@ -35,6 +38,7 @@ inline const Change kSevenOctaves = {"seven octaves",
 /// of one term.
 inline const Change kSumsStayInTheMatrixUnits = {
     "sums stay in the matrix units",
+    48,
     {{"attend_tiles.cuh",
       "      Products::begin();\n"
       "      Products::template columns_of_32<kTerms * kColumns, false>(",
@@ -45,8 +49,39 @@ inline const Change kSumsStayInTheMatrixUnits = {
      {"attend_tiles.cuh", "        outputs.dims[block][i % kHeld] +=\n",
       "        outputs.dims[block][i % kHeld] =\n"}}};
 
+/// Scores are added up in fp32 after every 128 dims, rather than by the matrix units.
+inline const Change kScoresOf128Dims = {
+    "scores of 128 dims",
+    16,
+    {{"attend_tiles.cuh",
+      "  Products::begin();\n"
+      "  Products::template rows_of_128<kColumns, false>(scores, page, query, 0);\n",
+      "  float sums[kHeld];\n"
+      "  for (u32 i = 0; i < kHeld; ++i) scores[i] = 0;\n"
+      "#pragma unroll\n"
+      "  for (u32 part = 0; part <= kParts; ++part) {\n"
+      "    const u32 keys = page + part * kPartBytes, rows = query + part * (kColumns * 128);\n"
+      "    Products::begin();\n"
+      "    if (part < kParts) {\n"
+      "      Products::template rows_of_128<kColumns, false>(sums, keys, rows, 0);\n"
+      "#pragma unroll\n"
+      "      for (u32 step = 1; step < 4; ++step)\n"
+      "        Products::template rows_of_128<kColumns, true>(sums, keys, rows, step);\n"
+      "    } else {\n"
+      "      Products::template rows_of_64<kColumns, false>(sums, keys, rows, 0);\n"
+      "      Products::template rows_of_64<kColumns, true>(sums, keys, rows, 1);\n"
+      "    }\n"
+      "    Products::go();\n"
+      "    Products::wait(sums);\n"
+      "    for (u32 i = 0; i < kHeld; ++i) scores[i] += sums[i];\n"
+      "  }\n"
+      "  if constexpr (kColumns == 0) {\n"
+      "  Products::template rows_of_128<kColumns, false>(scores, page, query, 0);\n"},
+     {"attend_tiles.cuh", "  Products::go();\n}\n\n// Takes away what a row does not see.",
+      "  }\n}\n\n// Takes away what a row does not see."}}};
+
 inline const Change* const kChanges[] = {&kReferencesStay, &kSevenOctaves,
-                                         &kSumsStayInTheMatrixUnits};
+                                         &kSumsStayInTheMatrixUnits, &kScoresOf128Dims};
 
 /// All sources, with the change.
 /// Errors  invalid_argument for a text that is not there once; as Runtime::add_source

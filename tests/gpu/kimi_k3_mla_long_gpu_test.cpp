@@ -73,9 +73,9 @@ class KimiK3MlaLongGpu : public ::testing::Test {
     if (!report || report->failed != 0) return nullptr;
     return made;
   }
-  /// The program of one row tile with `change`.
-  static std::unique_ptr<Programmed> changed(const Change& change, u32 row_tile) {
-    return open({.attend = {{row_tile}}, .reduce = {}},
+  /// The program of its row tile with `change`.
+  static std::unique_ptr<Programmed> changed(const Change& change) {
+    return open({.attend = {{change.row_tile}}, .reduce = {}},
                 [&](Runtime& runtime) { return add_changed_sources(runtime, change); });
   }
 
@@ -305,7 +305,7 @@ TEST_F(KimiK3MlaLongGpu, CountsACrowdFarBelowASinkAndWithSevenOctavesToTheRefere
       SCOPED_TRACE(std::to_string(keys) + " keys, " + std::to_string(heads) + " heads");
       expect_contract(errors_of(*programmed_, host, kSoftmaxScale), 0.025);
     }
-  const auto seven = changed(kSevenOctaves, 48);
+  const auto seven = changed(kSevenOctaves);
   ASSERT_NE(seven, nullptr);
   HostCall host = crowd(48, 32768);
   EXPECT_EQ(errors_of(*seven, host, kSoftmaxScale).mismatches, 48 * kLatentDim);
@@ -317,7 +317,7 @@ TEST_F(KimiK3MlaLongGpu, DoesNotDriftOverManyEqualWeightsAndWouldIfSumsStayedInT
   const LongRow longest{"flat", 96, 1, 1, 342305};
   LongCache cache(*driver_, std::vector<LongRow>{longest}, random_codes(kCodes, 0.5f, 1.5f, 34));
   const auto codes = random_codes(kCodes, -0.03f, 0.03f, 35);
-  const auto drifting = changed(kSumsStayInTheMatrixUnits, 48);
+  const auto drifting = changed(kSumsStayInTheMatrixUnits);
   ASSERT_NE(drifting, nullptr);
   for (const u32 heads : {12u, 48u, 96u})
     for (const u32 split : {0u, 1u}) {
@@ -332,6 +332,37 @@ TEST_F(KimiK3MlaLongGpu, DoesNotDriftOverManyEqualWeightsAndWouldIfSumsStayedInT
       launch(*drifting, made->arguments, made->plan);
       EXPECT_GT(errors_in(made->call, every(row.rows(), 1)).mismatches, 0u);
     }
+}
+
+/// Each row has four keys of its own, some 30 octaves above all others and a few apart: twice the
+/// row in a quarter of the dims each.
+HostCall rivals(u32 heads) {
+  HostCall host = make_call({.heads = heads, .lengths = {5000}, .split = 1}, 28);
+  for (u32 row = 0; row < heads; ++row)
+    for (u32 quarter = 0; quarter < 4; ++quarter) {
+      u8* key = host.key_at(0, (row * 4 + quarter) * 2654435761u % 5000);
+      for (u32 dim = quarter * kKeyDim / 4; dim < (quarter + 1) * kKeyDim / 4; ++dim)
+        key[dim] =
+            static_cast<u8>(e4m3_of_float(2 * float_of_e4m3(host.query[row * kKeyDim + dim])));
+    }
+  return host;
+}
+
+// R14b. The matrix units add up a score too, 18 products long: what that costs against sums in
+// fp32 of each 128 dims, where large scores are few octaves apart and weights have two terms.
+TEST_F(KimiK3MlaLongGpu, AddsUpScoresInTheMatrixUnits) {
+  const auto by_parts = changed(kScoresOf128Dims);
+  ASSERT_NE(by_parts, nullptr);
+  HostCall host = rivals(12);
+  for (const auto* programmed : {programmed_.get(), by_parts.get()}) {
+    const Errors errors = errors_of(*programmed, host, kSoftmaxScale);
+    const std::string name = programmed == by_parts.get() ? "by_parts" : "at_once";
+    RecordProperty(name + "_largest", std::to_string(errors.largest));
+    RecordProperty(name + "_relative_l2", std::to_string(errors.relative_l2));
+    EXPECT_TRUE(errors.finite);
+    EXPECT_LE(errors.largest, 0.1);
+    EXPECT_LE(errors.relative_l2, 0.05);
+  }
 }
 
 constexpr float kSixteenth = static_cast<float>(std::numbers::ln2 / 16);  // of a score, in octaves
@@ -374,7 +405,7 @@ TEST_F(KimiK3MlaLongGpu, FollowsScoresThatRiseByHalfAnOctaveATileForAThousandTil
       HostCall host = rising_by_tiles(heads, 1000, split);
       expect_contract(errors_of(*programmed_, host, kSixteenth), 0.05);
     }
-  const auto saturating = changed(kReferencesStay, 48);
+  const auto saturating = changed(kReferencesStay);
   ASSERT_NE(saturating, nullptr);
   HostCall host = rising_by_tiles(48, 1000, 1);
   EXPECT_GT(errors_of(*saturating, host, kSixteenth).mismatches, 1000u);
@@ -419,7 +450,7 @@ TEST_F(KimiK3MlaLongGpu, IsRightWhereAWeightIsTheLargestThatE4m3HoldsAndJustAbov
     HostCall host = over_the_reference(heads, over);
     expect_contract(errors_of(*programmed_, host, kSixteenth), 0.05);
   }
-  const auto saturating = changed(kReferencesStay, 48);
+  const auto saturating = changed(kReferencesStay);
   ASSERT_NE(saturating, nullptr);
   HostCall host = over_the_reference(48, over);
   EXPECT_GT(errors_of(*saturating, host, kSixteenth).mismatches, 0u);

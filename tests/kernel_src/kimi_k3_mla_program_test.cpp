@@ -108,7 +108,8 @@ TEST_F(KimiK3MlaProgram, CompilesWhatTheDeviceTestsRunBesideIt) {
     auto changed = open();
     const auto added = add_changed_sources(changed, *change);
     ASSERT_TRUE(added) << message_of(added);
-    const auto attention = Attention::create(changed, {.attend = {{48}}, .reduce = {}});
+    const auto attention =
+        Attention::create(changed, {.attend = {{change->row_tile}}, .reduce = {}});
     ASSERT_TRUE(attention) << message_of(attention);
     const auto artifact = changed.artifact(attention->kernels()[0], "sm_90a");
     ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
