@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernel_src/kernels.hpp"
+#include "kernel_src/shared/types.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
