@@ -314,7 +314,7 @@ TEST_F(KimiK3MlaLongGpu, FollowsScoresThatRiseByHalfAnOctaveATileForAThousandTil
 /// Requests of two tiles of equal scores; in the second tile one key, with large values, is `over`
 /// sixteenths of an octave above.
 HostCall over_the_reference(u32 heads, std::initializer_list<float> over) {
-  Choices choices{.heads = heads, .lengths = {}};
+  Choices choices{.heads = heads, .lengths = {}, .split = 1};  // or each tile is one of its own
   choices.lengths.assign(over.size(), 2 * static_cast<std::int32_t>(kTileKeys));
   HostCall host = make_call(choices, 27);
   const auto code = [](float number) { return static_cast<u8>(e4m3_of_float(number)); };
