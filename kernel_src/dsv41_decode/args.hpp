@@ -48,14 +48,23 @@ namespace swapab {
 inline constexpr u32 kWarps = 16;
 inline constexpr u32 kBlockThreads = kWarps * 32;
 inline constexpr u32 kSwaTile = 64;
-inline constexpr u32 kCompressedTile = 128;
-inline constexpr u32 kMostTiles = 8;  // the largest portable cluster
+/// Of a step of few tokens compressed tiles are small, so that more blocks share a token. Otherwise
+/// they are large, so that more clusters are resident at once.
+inline constexpr u32 kSmallTile = 64, kLargeTile = 128;
+inline constexpr u32 kMostTiles = 8;  // large ones: the largest portable cluster
 
 KILN_SHARED constexpr u32 swa_tiles(u32 swa_slots) {
   return (swa_slots + kSwaTile - 1) / kSwaTile;
 }
-KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots) {
-  return swa_tiles(swa_slots) + (compressed_slots + kCompressedTile - 1) / kCompressedTile;
+KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots, u32 compressed_tile) {
+  return swa_tiles(swa_slots) + (compressed_slots + compressed_tile - 1) / compressed_tile;
+}
+/// Blocks of a token, with large tiles and with small ones: at most 15 where large ones are 8.
+KILN_SHARED constexpr u32 large_tiles(u32 swa_slots, u32 compressed_slots) {
+  return tiles(swa_slots, compressed_slots, kLargeTile);
+}
+KILN_SHARED constexpr u32 small_tiles(u32 swa_slots, u32 compressed_slots) {
+  return tiles(swa_slots, compressed_slots, kSmallTile);
 }
 
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
@@ -68,7 +77,7 @@ struct Layout {
   u32 weights = 0;   // P, as columns
   u32 sums = 0;      // [tiles, heads] maximum and sum of a tile, as two floats
   u32 valid = 0;     // [tile] whether the slot is to be read, one byte each
-  u32 barriers = 0;  // of what the blocks send, and of their leave to do so
+  u32 barriers = 0;  // of outputs that blocks send, of their leave to do so, and of sums
   u32 bytes = 0;
 };
 
@@ -86,22 +95,30 @@ KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
 KILN_SHARED constexpr u32 larger_of(u32 a, u32 b) {
   return a > b ? a : b;
 }
+/// Units that a block finishes at most.
+KILN_SHARED constexpr u32 most_units(u32 heads, u32 tiles) {
+  return (units(heads) + tiles - 1) / tiles;
+}
 
-/// The same for all blocks: with compressed slots their tile is the larger one.
-KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, bool compressed) {
-  const u32 tile = compressed ? kCompressedTile : kSwaTile;
+/// The same for all blocks and both tilings.
+KILN_SHARED constexpr Layout layout(u32 heads, u32 swa_slots, u32 compressed_slots) {
+  const u32 tile = compressed_slots != 0 ? kLargeTile : kSwaTile;
+  const u32 small = small_tiles(swa_slots, compressed_slots);
+  const u32 large = large_tiles(swa_slots, compressed_slots);
   Layout at;
   at.landed = at.records + tile * dsv41::kHeadDim * 2;
   at.query = at.landed;
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
-  const u32 landed_end = at.landed + tiles * ((units(heads) + tiles - 1) / tiles) * kUnitBytes;
+  const u32 landed_end =
+      at.landed +
+      larger_of(small * most_units(heads, small), large * most_units(heads, large)) * kUnitBytes;
   // A tile of 64 has twice the splits, and its rows are a little more than half as long.
   const u32 scores_end = at.scores + splits(kSwaTile) * heads * score_row_floats(kSwaTile) * 4;
   at.weights = larger_of(landed_end, scores_end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
-  at.valid = at.sums + tiles * heads * 8;
+  at.valid = at.sums + larger_of(small, large) * heads * 8;
   at.barriers = at.valid + tile;
-  at.bytes = at.barriers + 16;
+  at.bytes = at.barriers + 24;
   return at;
 }
 

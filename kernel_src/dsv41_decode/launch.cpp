@@ -178,6 +178,11 @@ Status check_launch(const Key& key, const Arguments& arguments) {
   return check(key, arguments);
 }
 
+// Whether its cluster is larger than every device holds.
+bool is_not_portable(const LaunchShape& shape) {
+  return shape.cluster_blocks.x > swapab::kMostTiles;
+}
+
 }  // namespace
 
 Status mega::Program::check() const {
@@ -198,17 +203,26 @@ Result<LaunchDescriptor> Decode<Program>::prepare(const Arguments& arguments,
                                                   Overlap overlap) const {
   if (const Status good = check_launch(key(), arguments); !good) return good.error();
   KILN_TRY(const Kernel kernel, runtime_->get(id_));
-  LaunchShape shape = program_.shape(arguments.tokens);
-  shape.overlap_previous = overlap;
-  return runtime_->launches().prepare(kernel, shape, args_of(key(), arguments));
+  const auto prepare_with = [&](LaunchShape shape) {
+    shape.overlap_previous = overlap;
+    return runtime_->launches().prepare(kernel, shape, args_of(key(), arguments));
+  };
+  const LaunchShape shape = program_.shape(arguments.tokens);
+  Result<LaunchDescriptor> prepared = prepare_with(shape);
+  if (prepared || !is_not_portable(shape)) return prepared;
+  return prepare_with(program_.portable_shape(arguments.tokens));
 }
 
 template <class Program>
 Status Decode<Program>::update(LaunchDescriptor& launch, const Arguments& arguments) const {
   if (Status good = check_launch(key(), arguments); !good) return good;
+  const auto set_shape = [&](const LaunchShape& shape) {
+    return launch.set_grid_and_cluster(shape.grid_blocks, shape.cluster_blocks);
+  };
   const LaunchShape shape = program_.shape(arguments.tokens);
-  if (Status set = launch.set_grid_and_cluster(shape.grid_blocks, shape.cluster_blocks); !set)
-    return set;
+  Status set = set_shape(shape);
+  if (!set && is_not_portable(shape)) set = set_shape(program_.portable_shape(arguments.tokens));
+  if (!set) return set;
   return launch.set_argument(0, args_of(key(), arguments));
 }
 

@@ -28,7 +28,13 @@ struct Program {
   Program(const Key& of) noexcept : key(of) {}  // NOLINT: a key says it all
   Status check() const { return check_key(key); }
   KernelSpec spec() const { return spec_of(key); }
-  LaunchShape shape(std::uint64_t tokens) const noexcept { return plan_of(key, tokens).shape; }
+  LaunchShape shape(std::uint64_t tokens) const noexcept {
+    return plan_of(key, tokens, blocks_for(key, tokens)).shape;
+  }
+  /// For devices that hold no cluster of the other one.
+  LaunchShape portable_shape(std::uint64_t tokens) const noexcept {
+    return plan_of(key, tokens, large_tiles(key.swa_slots, key.compressed_slots)).shape;
+  }
 };
 
 }  // namespace swapab
@@ -49,6 +55,7 @@ struct Program {
   LaunchShape shape(std::uint64_t tokens) const noexcept {
     return plan_of(key, tokens, blocks == 0 ? blocks_for(key, tokens) : blocks).shape;
   }
+  LaunchShape portable_shape(std::uint64_t tokens) const noexcept { return shape(tokens); }
 };
 
 }  // namespace mega

@@ -67,7 +67,7 @@ Status check_key(const Key& key) {
     return wrong(kSwapab, "compressed_slots", 0,
                  "at least 1: layers without a compressed cache have too "
                  "few slots for this kernel");
-  if (const u32 count = tiles(key.swa_slots, key.compressed_slots); count > kMostTiles)
+  if (const u32 count = large_tiles(key.swa_slots, key.compressed_slots); count > kMostTiles)
     return wrong(kSwapab, "swa_slots / 64 + compressed_slots / 128, each rounded up,", count,
                  "at most 8, the blocks of a cluster");
   return {};
@@ -82,20 +82,26 @@ KernelSpec spec_of(const Key& key) {
           .oldest_sm = 90};
 }
 
-Plan plan_of(const Key& key, std::uint64_t count) noexcept {
-  const u32 blocks = tiles(key.swa_slots, key.compressed_slots);
+u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
+  // A cluster of more than 8 blocks fills most of a group of SMs, of which an H200 has so many.
+  constexpr std::uint64_t most = 7;
+  return count <= most ? small_tiles(key.swa_slots, key.compressed_slots)
+                       : large_tiles(key.swa_slots, key.compressed_slots);
+}
+
+Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
   Plan made{.key = key};
   made.shape.grid_blocks = {blocks, static_cast<u32>(count), 1};
   made.shape.cluster_blocks = {blocks, 1, 1};
   made.shape.block_threads.x = kBlockThreads;
-  made.shape.shared_bytes = layout(key.heads, blocks, key.compressed_slots != 0).bytes;
+  made.shape.shared_bytes = layout(key.heads, key.swa_slots, key.compressed_slots).bytes;
   return made;
 }
 
 Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
   if (const Status good = check_key(key); !good) return good.error();
   if (const Status good = check_tokens(kSwapab, count); !good) return good.error();
-  return on_device(kSwapab, plan_of(key, count), device);
+  return on_device(kSwapab, plan_of(key, count, blocks_for(key, count)), device);
 }
 
 }  // namespace swapab

@@ -26,20 +26,25 @@ inline constexpr std::uint64_t kMostTokens = 65535;
 namespace swapab {
 
 /// What the swap-AB program needs beyond check(key): 16 or 32 heads, a compressed list, and all
-/// tiles in a cluster of 8.
+/// large tiles in a cluster of 8.
 /// Errors  invalid_argument naming the field, its value and what is allowed.
 KILN_API Status check_key(const Key& key);
 
 /// What registers the program of `key`, which must be a good one. Needs no device.
 KILN_API KernelSpec spec_of(const Key& key);
 
-/// The launch of `tokens` tokens, on any device: what a prepared launch needs anew for a call.
-/// Requires a good key and at most kMostTokens.
-KILN_API Plan plan_of(const Key& key, std::uint64_t tokens) noexcept;
+/// Blocks that share a token: one for 64 of its slots while all tokens' clusters are resident at
+/// once, otherwise one for 64 sliding-window or 128 compressed slots, 2 to 8. Results depend on it
+/// in their last bits.
+KILN_API u32 blocks_for(const Key& key, std::uint64_t tokens) noexcept;
 
-/// Plans one call.
+/// The launch of `tokens` tokens, on any device: what a prepared launch needs anew for a call.
+/// Requires a good key, at most kMostTokens, and small_tiles() or large_tiles() `blocks`.
+KILN_API Plan plan_of(const Key& key, std::uint64_t tokens, u32 blocks) noexcept;
+
+/// Plans one call, of blocks_for() blocks.
 ///
-/// Shapes  one block for 64 sliding-window or 128 compressed slots of a token, a token a cluster
+/// Shapes  a block for a tile of a token's slots, a token a cluster
 /// Units   grid in blocks, block in threads, shared memory in bytes
 /// Errors  invalid_argument as check_key(), or for too many tokens; unsupported for an architecture
 ///         without clusters (before sm_90) and one whose blocks have too little shared memory

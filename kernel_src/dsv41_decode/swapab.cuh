@@ -1,6 +1,6 @@
 // What swapab.cu and swapab_sm90a.cu share: all but the matrix units.
 //
-// A block works on one tile of one token's slots, 64 of the sliding window or 128 compressed ones;
+// A block works on one tile of one token's slots: 64, or 128 compressed ones where tokens are many;
 // the blocks of a token are a cluster. Slots, or an output's elements, lie on the matrix units'
 // rows and heads on their columns, so that 16 or 32 heads leave no row empty. Records become bf16
 // once, on their way to shared memory; S = KV Q^T reads them by rows and O^T = KV^T P by columns. P
@@ -16,19 +16,22 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-template <class Products, u32 tile, Record record, u32 page_slots, u32 width>
+template <class Products, u32 tiles, u32 tile, Record record, u32 page_slots, u32 width>
 __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& cache, u32 token,
                                              u32 rank, u32 first_slot) {
   const u32 warp = threadIdx.x / 32;
   const u32 lane = threadIdx.x % 32;
-  const u32 arrived = shared_base() + kAt.barriers;  // all that others send here
+  const u32 arrived = shared_base() + kAt.barriers;  // all partial outputs that are sent here
   const u32 leave = arrived + 8;                     // to send to any block
+  const u32 summed = arrived + 16;                   // all tiles' maxima and sums
   if (threadIdx.x == 0) {
-    const u32 units_here = (kUnits - rank + kTiles - 1) / kTiles;
+    const u32 units_here = (kUnits - rank + tiles - 1) / tiles;
     device::barrier_init(arrived, 1);
-    device::barrier_init(leave, kTiles);
+    device::barrier_init(leave, tiles);
+    device::barrier_init(summed, 1);
     device::fence_barrier_init();
-    device::barrier_arrive_expect(arrived, kTiles * (units_here * kUnitBytes + kHeads * 8));
+    device::barrier_arrive_expect(arrived, tiles * units_here * kUnitBytes);
+    device::barrier_arrive_expect(summed, tiles * kHeads * 8);
   }
   __syncthreads();
   device::cluster_arrive();
@@ -52,45 +55,63 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
 #pragma unroll
   for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
   Products::publish();
-  const u32 first_unit = warp * kTiles + rank;
+  const u32 first_unit = warp * tiles + rank;
   const OutputShare share = share_of(args, position, first_unit);
   __syncthreads();
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.
-  if (warp < kTiles && lane == 0)
-    device::barrier_arrive_in_block(device::address_in_block(leave, warp));
+  if (warp < tiles && lane == 0)
+    device::barrier_arrive_after_reads(device::address_in_block(leave, warp));
 #pragma unroll
-  for (u32 i = 0; i < rounds; ++i) send_sums(of_heads[i], i * kWarps + warp, lane, rank);
+  for (u32 i = 0; i < rounds; ++i) send_sums<tiles>(of_heads[i], i * kWarps + warp, lane, rank);
   OutputSums sums = {};
   outputs<Products, tile>(sums, warp);
   while (!device::barrier_try_wait_cluster(leave, 0)) {
   }
-  send_outputs<record>(sums, warp, lane, rank);
+  send_outputs<record, tiles>(sums, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
+  while (!device::barrier_try_wait_cluster(summed, 0)) {
+  }
+  TileWeights<tiles> weights = tile_weights<tiles>(share);
   while (!device::barrier_try_wait_cluster(arrived, 0)) {
   }
-  finish(args, share, token, wanted, lane);
+  finish(args, share, weights, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
-  if constexpr (kMostUnits > kWarps) {
-    constexpr u32 step = kWarps * kTiles;
-    for (u32 unit = first_unit + step; unit < kUnits; unit += step)
-      finish(args, share_of(args, position, unit), token, wanted, lane);
+  if constexpr (most_units(kHeads, tiles) > kWarps) {
+    constexpr u32 step = kWarps * tiles;
+    for (u32 unit = first_unit + step; unit < kUnits; unit += step) {
+      const OutputShare next = share_of(args, position, unit);
+      weights = tile_weights<tiles>(next);
+      finish(args, next, weights, token, wanted, lane);
+    }
   }
 }
 
-template <class Products>
-__device__ __forceinline__ void decode(const Args& args) {
+template <class Products, u32 tiles, u32 compressed_tile>
+__device__ __forceinline__ void decode_tile(const Args& args) {
   const u32 token = blockIdx.y;
   const u32 rank = blockIdx.x;
   if constexpr (kCompressedSlots != 0) {
     if (rank >= kSwaTiles) {
-      work_on_tile<Products, kCompressedTile, kRecord, key::page_slots, kCompressedSlots>(
-          args, args.compressed, token, rank, (rank - kSwaTiles) * kCompressedTile);
+      work_on_tile<Products, tiles, compressed_tile, kRecord, key::page_slots, kCompressedSlots>(
+          args, args.compressed, token, rank, (rank - kSwaTiles) * compressed_tile);
       return;
     }
   }
-  work_on_tile<Products, kSwaTile, Record::fp8, key::swa_page_slots, kSwaSlots>(
+  work_on_tile<Products, tiles, kSwaTile, Record::fp8, key::swa_page_slots, kSwaSlots>(
       args, args.swa, token, rank, rank * kSwaTile);
+}
+
+// The launch's cluster says how large compressed tiles are.
+template <class Products>
+__device__ __forceinline__ void decode(const Args& args) {
+  if constexpr (kSmallTiles != kLargeTiles) {
+    if (gridDim.x == kSmallTiles) {
+      decode_tile<Products, kSmallTiles, kSmallTile>(args);
+      return;
+    }
+  }
+  decode_tile<Products, kLargeTiles, kLargeTile>(args);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab

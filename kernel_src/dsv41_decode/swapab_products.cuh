@@ -46,6 +46,13 @@ __device__ __forceinline__ QueryShare load_query(const Args& args, u32 token, u3
   return share;
 }
 
+__device__ __forceinline__ void rotate(u32& pair, u32 cosine, u32 sine) {
+  const float even = low_of_bf16x2(pair);
+  const float odd = high_of_bf16x2(pair);
+  pair = device::bf16x2_of_floats(rotated_even(even, odd, float_of(cosine), float_of(sine)),
+                                  rotated_odd(even, odd, float_of(cosine), float_of(sine)));
+}
+
 template <Record record>
 __device__ __forceinline__ void store_query(const Args& args, QueryShare& share, u64 position,
                                             u32 warp, u32 lane) {
@@ -59,13 +66,13 @@ __device__ __forceinline__ void store_query(const Args& args, QueryShare& share,
       const float* angles =
           args.cos_sin + position * dsv41::kRopeDim + (chunk - first_rope_chunk) * 8;
 #pragma unroll
-      for (u32 i = 0; i < 8; ++i) {
-        const float even = low_of_bf16x2(pairs[i]);
-        const float odd = high_of_bf16x2(pairs[i]);
-        const float cosine = angles[i];
-        const float sine = angles[dsv41::kRopeDim / 2 + i];
-        pairs[i] = device::bf16x2_of_floats(rotated_even(even, odd, cosine, sine),
-                                            rotated_odd(even, odd, cosine, sine));
+      for (u32 i = 0; i < 8; i += 4) {
+        const Words4 cosines = device::load_16(angles + i);
+        const Words4 sines = device::load_16(angles + dsv41::kRopeDim / 2 + i);
+        rotate(pairs[i], cosines.x, sines.x);
+        rotate(pairs[i + 1], cosines.y, sines.y);
+        rotate(pairs[i + 2], cosines.z, sines.z);
+        rotate(pairs[i + 3], cosines.w, sines.w);
       }
     }
     const u32 to = kAt.query + chunk * kQueryStepBytes + head / 8 * 128 + head % 8 * 16;

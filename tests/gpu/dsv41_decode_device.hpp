@@ -217,7 +217,7 @@ class DecodeGpu : public ::testing::Test {
     KILN_TRY(const KernelId id, runtime_->add(spec_of(key, back_end)));
     KILN_TRY(const Kernel kernel, runtime_->get(id));
     LaunchShape shape = is_mega(back_end) ? program.shape(arguments.tokens)
-                                          : swapab::plan_of(key, arguments.tokens).shape;
+                                          : swapab::Program(key).shape(arguments.tokens);
     shape.overlap_previous = overlap;
     return runtime_->launches().prepare(kernel, shape, args_of(key, arguments));
   }

@@ -109,7 +109,7 @@ Dispatch dispatch_of(const LayerOptions& layer, const DeviceInfo& device) {
     made.refusals.add(Refusal::architecture);
   if (key.compressed_slots == 0) made.refusals.add(Refusal::no_compressed_cache);
   if (key.heads != 16 && key.heads != 32) made.refusals.add(Refusal::heads);
-  if (decode::swapab::tiles(key.swa_slots, key.compressed_slots) > decode::swapab::kMostTiles)
+  if (decode::swapab::large_tiles(key.swa_slots, key.compressed_slots) > decode::swapab::kMostTiles)
     made.refusals.add(Refusal::tiles);
   if (layer.batch_invariant) made.refusals.add(Refusal::batch_invariant);
   return made;
