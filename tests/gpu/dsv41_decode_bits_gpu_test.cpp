@@ -145,22 +145,26 @@ TEST_F(DecodeBits, OverlappedLaunchesWaitForWhatTheyRead) {
   }
 }
 
+// Among steps that swap-AB shares out alike: up to 7 tokens, and more.
 TEST_F(DecodeBits, ATokenAloneIsTheTokenInABatch) {
+  struct Step {
+    std::size_t tokens, count;
+  };
   warm_up({kFp8, kNvfp4});
   for (const Key& key : {kFp8, kNvfp4})
-    for (const BackEnd back_end : kBackEnds) {
-      const Choices choices{.key = key, .tokens = 16, .lengths = Lengths::partial};
-      SCOPED_TRACE(text_of(choices, back_end));
-      HostCall host = make_call(choices, 6);
-      DeviceCall call(*driver_, host);
-      const Bytes batch = run(back_end, key, call);
-      const Arguments whole = call.arguments;
-      for (const std::size_t count : {1u, 3u}) {
+    for (const BackEnd back_end : kBackEnds)
+      for (const auto& [tokens, count] : {Step{7, 1}, Step{7, 3}, Step{16, 8}}) {
+        const Choices choices{.key = key, .tokens = tokens, .lengths = Lengths::partial};
+        SCOPED_TRACE(text_of(choices, back_end));
+        HostCall host = make_call(choices, 6);
+        DeviceCall call(*driver_, host);
+        const Bytes batch = run(back_end, key, call);
+        const Arguments whole = call.arguments;
         call.clear();
         // The same memory, `count` tokens at a time.
-        for (std::size_t first = 0; first < 16; first += count) {
+        for (std::size_t first = 0; first < tokens; first += count) {
           Arguments part = whole;
-          part.tokens = std::min(count, 16 - first);
+          part.tokens = std::min(count, tokens - first);
           part.query = call.query.pointer(first * 65536);
           part.positions += first;
           part.swa_slots += first * key.swa_slots;
@@ -173,7 +177,6 @@ TEST_F(DecodeBits, ATokenAloneIsTheTokenInABatch) {
         }
         EXPECT_EQ(call.bytes(), batch) << count << " tokens at a time";
       }
-    }
 }
 
 TEST_F(DecodeBits, GapsBehindRowsPagesAndOutputsChangeNothing) {
@@ -270,18 +273,18 @@ TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
   for (const SourceText& source : embedded_sources()) {
     std::string text(source.text);
     constexpr std::string_view loop =
-        "for (u32 tile = 0; tile < kTiles; ++tile) {\n    const float weight";
+        "for (u32 tile = 0; tile < tiles; ++tile) {\n    const u32 from";
     if (const auto at = text.find(loop); at != std::string::npos) {
       text.replace(at, loop.size(),
-                   "for (u32 i_ = 0; i_ < kTiles; ++i_) {\n"
+                   "for (u32 i_ = 0; i_ < tiles; ++i_) {\n"
                    "    u32 clock_;\n"
                    "    if (i_ == 0) asm volatile(\"mov.u32 %0, %%clock;\" : \"=r\"(clock_));\n"
                    "    if (i_ == 0) swapped = clock_ >> 4 & 1u;\n"
-                   "    const u32 tile = swapped ? kTiles - 1 - i_ : i_;\n"
-                   "    const float weight");
-      const auto total = text.rfind("float total = 0.0f;", at);
-      ASSERT_NE(total, std::string::npos);
-      text.insert(total, "bool swapped = false;\n  ");
+                   "    const u32 tile = swapped ? tiles - 1 - i_ : i_;\n"
+                   "    const u32 from");
+      const auto values = text.rfind("float values[8] = {};", at);
+      ASSERT_NE(values, std::string::npos);
+      text.insert(values, "bool swapped = false;\n  ");
       ++edits;
     }
     ASSERT_TRUE(mutated.add_source(source.name, text));

@@ -101,8 +101,8 @@ class KimiK3MlaWithReference : public ::testing::Test {
     EXPECT_TRUE(call) << message_of(call);
     return errors_in(*call, every(host.written() * host.choices.heads, 1), absolute);
   }
-  static void expect_contract(const Errors& errors, double relative_l2) {
-    EXPECT_EQ(errors.mismatches, 0u) << "the largest error is " << errors.largest;
+  static void expect_contract(const Errors& errors, double relative_l2, u64 most_mismatches = 0) {
+    EXPECT_LE(errors.mismatches, most_mismatches) << "the largest error is " << errors.largest;
     EXPECT_TRUE(errors.finite);
     EXPECT_LE(errors.relative_l2, relative_l2);
   }
