@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kRounds = 21;
+constexpr std::uint64_t kMostProbeBytes = 64 << 10;
 
 /// Digests of nothing that is a key, so that no entry ever has these names.
 std::string probe_name(std::string_view purpose) {
@@ -45,6 +47,8 @@ std::string_view cure_of(RemoteFailure failure) noexcept {
              "KILN_REMOTE_HEADERS, KILN_REMOTE_PASSWORD)";
     case RemoteFailure::redirected:
       return "name the place that it redirects to";
+    case RemoteFailure::overloaded:
+      return "ask again later, or raise the server's limit of requests";
     default:
       return "look at the server's log";
   }
@@ -146,7 +150,10 @@ Result<std::vector<RemoteCheck>> check_remote(const RemoteOptions& options) {
   std::vector<RemoteCheck> checks;
   if (!options.objects.empty()) {
     KILN_TRY(const auto url, parse_remote_url(options.objects));
-    KILN_TRY(const auto client, HttpClient::open(url, options));
+    // Nothing that is asked for is longer: a server that says so is not waited for.
+    auto small = options;
+    small.most_object_bytes = kMostProbeBytes;
+    KILN_TRY(const auto client, HttpClient::open(url, small));
     checks.push_back(check_objects(*client, options));
   }
   if (!options.leases.empty()) {
