@@ -295,6 +295,7 @@ Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
   }
   if (!options.netrc.empty())
     if (auto status = check_secret_file(options.netrc, "netrc"); !status) return status.error();
+  if (auto status = check_authorities(options); !status) return status.error();
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(state)));
 }
 

@@ -129,6 +129,7 @@ Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
   if (!options.lease_password.empty()) {
     KILN_TRY(state->password, read_secret_line(options.lease_password, "password"));
   }
+  if (auto status = check_authorities(options); !status) return status.error();
   return std::unique_ptr<RedisClient>(new RedisClient(std::move(state)));
 }
 

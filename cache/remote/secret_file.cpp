@@ -46,11 +46,19 @@ Result<Fd> open_secret(const std::filesystem::path& file, std::string_view what)
   if (!S_ISREG(status.st_mode)) return failed(file, what, "it is not a file");
   if ((status.st_mode & (S_IRWXO | S_IWGRP)) != 0)
     return failed(file, what,
-                  "others than its owner and group have access to it; run chmod o=,g-w on it");
+                  "others than its owner and group have access to it; run chmod o=,g-w on it, or "
+                  "mount it with defaultMode 0400 where it is a secret of Kubernetes");
   return std::move(opened.fd);
 }
 
 }  // namespace
+
+Status check_readable(const std::filesystem::path& file, std::string_view what) {
+  const Opened opened =
+      open_at(kRealCalls, AT_FDCWD, file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  if (!opened.fd) return failed(file, what, describe_error(opened.error));
+  return {};
+}
 
 Status check_secret_file(const std::filesystem::path& file, std::string_view what) {
   return open_secret(file, what).status();

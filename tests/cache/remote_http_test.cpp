@@ -54,7 +54,7 @@ std::vector<Fault> faults() {
   const std::string other = object_text(8, ours.get());
   grafted.replace(72 + 104, 64, other, 72 + 104, 64);  // the seal
   std::string bomb = good.substr(0, 72 + 104 + 64);
-  const std::string zeros(std::size_t{200} << 20, '\0');
+  const std::string zeros(std::size_t{40} << 20, '\0');
   std::string frame(ZSTD_compressBound(zeros.size()), '\0');
   frame.resize(ZSTD_compress(frame.data(), frame.size(), zeros.data(), zeros.size(), 1));
   bomb += frame;
@@ -114,9 +114,10 @@ std::vector<Fault> faults() {
 }
 
 TEST(RemoteHttp, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
-  for (const auto& [failure, serve] : faults()) {
+  try_all(faults(), [](const Fault& fault) {
+    const auto failure = fault.failure;
     SCOPED_TRACE(std::string(to_string(failure)));
-    FaultServer server(serve);
+    FaultServer server(fault.serve);
     Host host(options_for(server.http(), times_for(failure)));
     const auto started = std::chrono::steady_clock::now();
     const auto fetched = host.fetch(7);
@@ -130,9 +131,9 @@ TEST(RemoteHttp, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
     EXPECT_NE(host.all_warnings().find(to_string(failure)), std::string::npos);
     EXPECT_EQ(host.all_warnings().find("secret"), std::string::npos);
     // What it would have been goes its way.
-    ASSERT_TRUE(host.publish(7).ok());
+    EXPECT_TRUE(host.publish(7).ok());
     EXPECT_TRUE(host.finds(7));
-  }
+  });
 }
 
 TEST(RemoteHttp, AnAbsentObjectIsAMissAndNoFailure) {

@@ -129,7 +129,7 @@ TEST(RemotePolicy, AServerThatGrantsNoLeaseIsReadAndNotWaitedFor) {
 TEST(RemotePolicy, LeasesThatCannotBeGivenUpAreLeftToEnd) {
   Leases leases(kNothing, "+OK\r\n", "");
   RemoteOptions options{.leases = leases.url(), .signer = key_of_builder(1), .times = calm_times()};
-  options.times.first_byte = 1s;
+  options.times.first_byte = 500ms;
   options.times.lease = 600s;
   {
     Host host(options);

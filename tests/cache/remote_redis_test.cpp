@@ -40,6 +40,8 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
       while (!server.read_until(fd, "\r\n").empty()) FaultServer::write(fd, text);
     };
   };
+  std::string nested;
+  for (int depth = 0; depth < 1000; ++depth) nested += "*1\r\n";
   const std::vector<std::pair<RemoteFailure, FaultServer::Serve>> faults = {
       {RemoteFailure::stalled, [](FaultServer& server, int) { server.stall(); }},
       {RemoteFailure::too_slow,
@@ -64,12 +66,22 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
       {RemoteFailure::empty_body, reply("*2\r\n$0\r\n\r\n$-1\r\n")},
       {RemoteFailure::access_denied, reply("-NOAUTH Authentication required.\r\n")},
       {RemoteFailure::server_error, reply("-ERR s3cret and more\r\n")},
+      {RemoteFailure::server_error, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
+      {RemoteFailure::overloaded, reply("-LOADING Redis is loading the dataset in memory\r\n")},
+      {RemoteFailure::overloaded, reply("-BUSY Redis is busy running a script\r\n")},
+      {RemoteFailure::access_denied, reply("-NOPERM s3cret\r\n")},
+      {RemoteFailure::bad_reply, reply("*2\r\n*1\r\n$-1\r\n$-1\r\n")},
+      {RemoteFailure::bad_reply, reply("*2\r\n-ERR s3cret\r\n$-1\r\n")},
+      {RemoteFailure::bad_reply, reply("*2\r\n$-2\r\n$-1\r\n")},
+      {RemoteFailure::bad_reply, reply("*2\r\n$99999999999999999999\r\n")},
+      {RemoteFailure::bad_reply, reply(nested)},
       {RemoteFailure::damaged_object, reply("*2\r\n$5\r\nhello\r\n$-1\r\n")},
   };
-  for (const auto& [failure, serve] : faults) {
+  try_all(faults, [](const auto& fault) {
+    const auto failure = fault.first;
     SCOPED_TRACE(std::string(to_string(failure)));
-    FaultServer server(serve);
-    auto options = options_for(server.redis(), times_for(failure));
+    FaultServer server(fault.second);
+    auto options = options_for(server.redis(), times_for(failure, /*is_http=*/false));
     options.signer = nullptr;  // one question, and no lease after it
     Host host(options);
     const auto started = std::chrono::steady_clock::now();
@@ -80,7 +92,7 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
     EXPECT_EQ(host.counters().of(failure), 1u) << host.all_warnings();
     EXPECT_EQ(host.counters().hits, 0u);
     EXPECT_EQ(host.all_warnings().find("s3cret"), std::string::npos);
-  }
+  });
 }
 
 TEST(RemoteRedis, TooLongAReplyIsCutOff) {
@@ -135,7 +147,7 @@ TEST(RemoteRedis, AKeptConnectionThatFailsIsReplacedOnce) {
       }
     });
     auto times = calm_times();
-    if (i == 2) times.first_byte = 2s;
+    if (i == 2) times.first_byte = 1s;
     Host host({.leases = server.redis(), .times = times});
     for (int key = 0; key < 4; ++key) host.fetch(key);
     EXPECT_EQ(host.counters().misses, 4u) << host.all_warnings();
@@ -220,7 +232,7 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   const RedisServer redis;
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
-  times.lease = 3s;
+  times.lease = 1s;
   const auto options = options_for(redis.url(), times);
   RedisConnection connection(*parse_remote_url(redis.url()), options);
   ASSERT_TRUE(connection.connect().yes);
@@ -358,7 +370,7 @@ TEST(RemoteRedis, AServerThatServedIsWaitedFor) {
   RedisServer redis;
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
-  times.patience = 3s;
+  times.patience = 1200ms;
   Host host(options_for(redis.url(), times));
   EXPECT_TRUE(host.fetch(7).lease);
   redis.kill();
