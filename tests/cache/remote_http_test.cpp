@@ -246,8 +246,20 @@ TEST(RemoteHttp, CredentialsComeFromFilesAndAreNeverShown) {
     return store ? std::string() : store.error().message();
   };
   options.netrc.clear();
-  options.bearer_token = file("token", "tok3n\n", 0644);
-  EXPECT_NE(refused(options).find("chmod"), std::string::npos);
+  for (const mode_t mode : {0644u, 0444u, 0660u}) {
+    options.bearer_token = file("token", "tok3n\n", mode);
+    EXPECT_NE(refused(options).find("chmod"), std::string::npos) << mode;
+  }
+  // As Kubernetes mounts a secret: by links, and with the mode that was asked for.
+  for (const mode_t mode : {0400u, 0440u}) {
+    std::filesystem::create_directories(directory / "..1");
+    file("..1/token", "tok3n\n", mode);
+    for (const auto& [link, to] : {std::pair("..data", "..1"), std::pair("link", "..data/token")})
+      if (!std::filesystem::is_symlink(directory / link))
+        std::filesystem::create_symlink(to, directory / link);
+    options.bearer_token = directory / "link";
+    EXPECT_TRUE(HttpClient::open(*parse_remote_url(server.http()), options)) << mode;
+  }
   options.bearer_token = file("token", "tok3n\r\nX-Evil: 1\n");
   EXPECT_NE(refused(options).find("not one line"), std::string::npos);
   EXPECT_EQ(refused(options).find("tok3n"), std::string::npos);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -282,6 +283,33 @@ TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
   // A server that was restarted knows nothing; a holder at work takes it anew.
   EXPECT_TRUE(client->renew_lease("00", "a").yes);
   EXPECT_FALSE(client->take_lease("00", "b").yes);
+}
+
+TEST(RemoteRedis, ALeaseEndsWithAHolderThatIsKilled) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  auto times = calm_times();
+  times.lease = 400ms;
+  int taken[2];
+  ASSERT_EQ(::pipe(taken), 0);
+  const pid_t holder = test::start_child([&] {
+    Host host(options_for(redis.url(), times));
+    const auto fetched = host.fetch(7);
+    if (!fetched.lease || ::write(taken[1], "x", 1) != 1) return 1;
+    std::this_thread::sleep_for(kLong);
+    return 0;
+  });
+  char byte = 0;
+  ::close(taken[1]);
+  ASSERT_EQ(::read(taken[0], &byte, 1), 1);
+  ::close(taken[0]);
+  ::kill(holder, SIGKILL);
+  EXPECT_EQ(test::wait_for(holder), 128 + SIGKILL);
+  Host waiter(options_for(redis.url(), calm_times()));
+  Fetched fetched;
+  EXPECT_TRUE(soon([&] { return bool((fetched = waiter.fetch(7)).lease); }));
+  EXPECT_EQ(waiter.counters().gave_up, 0u);
 }
 
 TEST(RemoteRedis, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {

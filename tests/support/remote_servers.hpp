@@ -228,7 +228,7 @@ class NginxServer {
     for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
       text += std::string("  ") + kind + "_temp_path " + folder + "/" + kind + ";\n";
     text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_.number()) + " backlog=4096" +
-            (tls != nullptr ? " ssl;\n    ssl_certificate " + tls->server() +
+            (tls != nullptr ? " ssl http2;\n    ssl_certificate " + tls->server() +
                                   ";\n    ssl_certificate_key " + tls->key()
                             : "") +
             ";\n    location /kiln/ {\n      root " + folder +
