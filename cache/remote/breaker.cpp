@@ -13,7 +13,7 @@ constexpr int kSettlePart = 5;  // of the patience
 
 /// What will not be better at the next request.
 bool is_grave(RemoteFailure failure) noexcept {
-  return (is_for_all(failure) && failure != RemoteFailure::reset) ||
+  return (is_for_all(failure) && failure != RemoteFailure::reset) || is_of_object(failure) ||
          failure == RemoteFailure::access_denied;
 }
 

@@ -145,6 +145,11 @@ DecodedObject decode_body(std::span<const std::byte> bytes, const ObjectFront& f
                           const WantedObject& wanted) {
   const auto library = sodium();
   if (!library) return refused(RemoteFailure::bad_signature, library.error().message());
+  if (bytes.size() > front.most_bytes())
+    return refused(RemoteFailure::too_large, "it has " + std::to_string(bytes.size()) +
+                                                 " bytes, and no object of its entry " +
+                                                 "has more than " +
+                                                 std::to_string(front.most_bytes()));
   const auto size = static_cast<std::size_t>(front.record.entry_bytes);
   std::shared_ptr<std::byte[]> entry(new std::byte[size]);
   if (auto unpacked = unpack(bytes.subspan(front.bytes), {entry.get(), size});

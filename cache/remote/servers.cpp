@@ -84,15 +84,16 @@ Answer Servers::insist(Server& server, const Ask& question) {
 
 void Servers::note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked) {
   const auto now = Breaker::Clock::now();
-  if (answer.failure == RemoteFailure::none) {
+  // What is refused costs nothing where it comes at once: the server serves others, and leases.
+  const bool cheap = now - asked <= options_.times.connect;
+  if (answer.failure != RemoteFailure::none) count(answer.failure);
+  if (answer.failure == RemoteFailure::none || (is_of_object(answer.failure) && cheap))
     server.breaker.served(now);
-    return;
-  }
-  count(answer.failure);
-  if (kind == Kind::read || is_for_all(answer.failure))
+  else if (kind == Kind::read || is_for_all(answer.failure))
     server.breaker.failed(now, answer.failure, now - asked, answer.retry_after);
   else
     server.breaker.answered();
+  if (answer.failure == RemoteFailure::none) return;
   if (is_of_object(answer.failure))
     return warn(answer.failure, 2,
                 "an object of the remote cache " + server.shown + " is not used (" +

@@ -115,24 +115,26 @@ TEST(RemoteHostile, AMissIsOneHoweverMuchComesWithIt) {
   EXPECT_EQ(host.counters().misses, 2u) << host.all_warnings();
 }
 
-TEST(RemoteHostile, AServerOfRefusedObjectsIsLeftAloneAndNotWaitedFor) {
+TEST(RemoteHostile, AServerOfRefusedObjectsIsLeftAloneWhereTheyCostTimeAndNotWaitedFor) {
   std::atomic<int> gets{0};
-  const auto answer = http_answer("200 OK", object_text(7, key_of_builder(2).get()));
+  const auto refused = http_answer("200 OK", object_text(7, key_of_builder(2).get()));
   FaultServer server([&](FaultServer& self, int fd) {
     while (!self.read_until(fd, kEnd).empty()) {
       ++gets;
-      FaultServer::write(fd, gets == 1 ? http_answer("404 None", "") : answer);
+      if (gets == 6) std::this_thread::sleep_for(700ms);
+      FaultServer::write(fd, gets == 1 ? http_answer("404 None", "") : refused);
     }
   });
   auto options = options_for(server.http());
+  options.times.connect = 600ms;
   options.times.shortest_break = options.times.longest_break = 1h;
   options.times.patience = 1h;
   Host host(options);
   for (int key = 0; key < 20; ++key) EXPECT_FALSE(host.fetch(key).busy) << key;
-  EXPECT_EQ(gets, 1 + 3);
+  EXPECT_EQ(gets, 6);
   EXPECT_EQ(host.counters().misses, 1u);
-  EXPECT_EQ(host.counters().of(RemoteFailure::untrusted_signer), 3u);
-  EXPECT_EQ(host.counters().of(RemoteFailure::skipped), 16u);
+  EXPECT_EQ(host.counters().of(RemoteFailure::untrusted_signer), 5u);
+  EXPECT_EQ(host.counters().of(RemoteFailure::skipped), 14u);
 }
 
 TEST(RemoteHostile, AnAnswerOfAnyOldKindIsUnderstoodOrRefused) {
@@ -288,7 +290,7 @@ TEST_F(RemoteBreaker, ABreakLastsNoLessThanIsAskedFor) {
 }
 
 TEST_F(RemoteBreaker, SomeFailuresNeedThreeInARow) {
-  for (const auto failure : {RemoteFailure::server_error, RemoteFailure::untrusted_signer}) {
+  for (const auto failure : {RemoteFailure::server_error, RemoteFailure::reset}) {
     Breaker breaker(times_);
     EXPECT_FALSE(breaker.failed(now_, failure));
     EXPECT_FALSE(breaker.failed(now_, failure));

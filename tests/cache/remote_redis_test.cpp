@@ -69,6 +69,7 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
       {RemoteFailure::server_error, reply("-ERR s3cret and more\r\n")},
       {RemoteFailure::server_error, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
       {RemoteFailure::overloaded, reply("-LOADING Redis is loading the dataset in memory\r\n")},
+      {RemoteFailure::overloaded, reply("-ERR max number of clients reached\r\n")},
       {RemoteFailure::overloaded, reply("-BUSY Redis is busy running a script\r\n")},
       {RemoteFailure::access_denied, reply("-NOPERM s3cret\r\n")},
       {RemoteFailure::bad_reply, reply("*2\r\n*1\r\n$-1\r\n$-1\r\n")},
@@ -347,6 +348,29 @@ TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
   EXPECT_TRUE(reader.fetch(8).busy);
 }
 
+TEST(RemoteRedis, ObjectsOfABuilderWhoIsOffTheListKeepNoLeaseAway) {
+  KILN_REQUIRES_SERVERS();
+  const RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  const auto options = options_for(redis.url());
+  auto old = options;
+  old.signer = key_of_builder(2);
+  Host before(old);
+  Host now(options);
+  for (int key = 0; key < 6; ++key) ASSERT_TRUE(before.publish(key).ok());
+  ASSERT_TRUE(before.store.flush(kLong).ok());
+  for (int key = 0; key < 6; ++key) {
+    auto fetched = now.fetch(key);
+    EXPECT_TRUE(fetched.lease) << key;
+    ASSERT_TRUE(now.publish(key, std::move(fetched.lease)).ok());
+  }
+  ASSERT_TRUE(now.store.flush(kLong).ok());
+  // It looks before and after it takes the lease.
+  EXPECT_EQ(now.counters().of(RemoteFailure::untrusted_signer), 12u);
+  Host reader(options);
+  EXPECT_TRUE(reader.fetch(5).entry) << "and they are replaced";
+}
+
 TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis({"--requirepass", "s3cret", "--user", "builder", "on", ">pa55", "~kiln:*",
@@ -367,6 +391,10 @@ TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
   Host wrong(with_password("wrong", "builder@"));
   EXPECT_FALSE(wrong.fetch(9).lease);
   EXPECT_EQ(wrong.counters().of(RemoteFailure::access_denied), 1u);
+  const auto without = options_for("redis://builder@127.0.0.1");
+  const auto refused = check_remote(without);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message().find("KILN_REMOTE_PASSWORD"), std::string::npos);
   Host none(options_for(redis.url(), calm_times()));
   none.fetch(9);
   EXPECT_EQ(none.counters().of(RemoteFailure::access_denied), 1u);
