@@ -286,49 +286,6 @@ TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
   EXPECT_FALSE(client->take_lease("00", "b").yes);
 }
 
-TEST(RemoteRedis, ALeaseEndsWithAHolderThatIsKilled) {
-  KILN_REQUIRES_SERVERS();
-  const RedisServer redis;
-  ASSERT_TRUE(redis.is_up());
-  auto times = calm_times();
-  times.lease = 400ms;
-  int taken[2];
-  ASSERT_EQ(::pipe(taken), 0);
-  const pid_t holder = test::start_child([&] {
-    Host host(options_for(redis.url(), times));
-    const auto fetched = host.fetch(7);
-    if (!fetched.lease || ::write(taken[1], "x", 1) != 1) return 1;
-    std::this_thread::sleep_for(kLong);
-    return 0;
-  });
-  char byte = 0;
-  ::close(taken[1]);
-  ASSERT_EQ(::read(taken[0], &byte, 1), 1);
-  ::close(taken[0]);
-  ::kill(holder, SIGKILL);
-  EXPECT_EQ(test::wait_for(holder), 128 + SIGKILL);
-  Host waiter(options_for(redis.url(), calm_times()));
-  Fetched fetched;
-  EXPECT_TRUE(soon([&] { return bool((fetched = waiter.fetch(7)).lease); }));
-  EXPECT_EQ(waiter.counters().gave_up, 0u);
-}
-
-TEST(RemoteRedis, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {
-  KILN_REQUIRES_SERVERS();
-  const RedisServer redis;
-  ASSERT_TRUE(redis.is_up());
-  auto times = calm_times();
-  times.longest_lease_wait = 200ms;
-  Host waiter(options_for(redis.url(), times));
-  auto long_lease = times;
-  long_lease.lease = 1h;
-  const auto client = client_of(redis.url(), options_for(redis.url(), long_lease));
-  ASSERT_TRUE(client->take_lease(wire_name_of(key_text_of(7)), "another").yes);
-  EXPECT_TRUE(waiter.fetch(7).busy);
-  EXPECT_TRUE(soon([&] { return !waiter.fetch(7).busy; }));
-  EXPECT_EQ(waiter.counters().gave_up, 1u);
-}
-
 TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
@@ -346,29 +303,6 @@ TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
   const auto other = client_of(redis.url(), options);
   ASSERT_TRUE(other->take_lease(wire_name_of(key_text_of(8)), "another").yes);
   EXPECT_TRUE(reader.fetch(8).busy);
-}
-
-TEST(RemoteRedis, ObjectsOfABuilderWhoIsOffTheListKeepNoLeaseAway) {
-  KILN_REQUIRES_SERVERS();
-  const RedisServer redis;
-  ASSERT_TRUE(redis.is_up());
-  const auto options = options_for(redis.url());
-  auto old = options;
-  old.signer = key_of_builder(2);
-  Host before(old);
-  Host now(options);
-  for (int key = 0; key < 6; ++key) ASSERT_TRUE(before.publish(key).ok());
-  ASSERT_TRUE(before.store.flush(kLong).ok());
-  for (int key = 0; key < 6; ++key) {
-    auto fetched = now.fetch(key);
-    EXPECT_TRUE(fetched.lease) << key;
-    ASSERT_TRUE(now.publish(key, std::move(fetched.lease)).ok());
-  }
-  ASSERT_TRUE(now.store.flush(kLong).ok());
-  // It looks before and after it takes the lease.
-  EXPECT_EQ(now.counters().of(RemoteFailure::untrusted_signer), 12u);
-  Host reader(options);
-  EXPECT_TRUE(reader.fetch(5).entry) << "and they are replaced";
 }
 
 TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
