@@ -40,6 +40,8 @@ Check check_toolkit(const Settings& settings, const EnvironmentReader& environme
 Check check_cache(const Settings& settings, const EnvironmentReader& environment);
 /// Those below the cache directory.
 Check check_read_only_caches(const Settings& settings);
+/// Asks each server, and writes nothing that stays. In remote_doctor.cpp.
+Check check_remote(const Settings& settings);
 Check check_jobs(const Settings& settings);
 Check check_architectures(const Settings& settings, Runtime& runtime);
 Check check_source_directory(const Settings& settings);

@@ -76,8 +76,9 @@ Result<Settings> usable_settings(const Given& given, const EnvironmentReader& en
   auto settings = settings_from(given, environment);
   if (settings) return settings;
   for (const std::string_view name : kVariablesWithForm) {
+    // With those that go with it: KILN_REMOTE_KEY counts where KILN_REMOTE is set.
     const EnvironmentReader alone = [&](const char* asked) {
-      return asked == name ? environment(asked) : std::nullopt;
+      return std::string_view(asked).starts_with(name) ? environment(asked) : std::nullopt;
     };
     if (const auto fault = settings_from(given, alone); !fault)
       checks.push_back({.state = State::problem,
@@ -111,6 +112,7 @@ Outcome run(const Given& given, Output& output) {
   checks.push_back(check_toolkit(*settings, environment));
   checks.push_back(check_cache(*settings, environment));
   checks.push_back(check_read_only_caches(*settings));
+  checks.push_back(check_remote(*settings));
   checks.push_back(check_jobs(*settings));
   checks.push_back(architectures);
   checks.push_back(check_source_directory(*settings));
@@ -144,8 +146,10 @@ Verb add_doctor(CLI::App& kiln) {
       "  kiln doctor\n"
       "  kiln doctor --cache-dir /var/cache/kiln --arch sm_90a --json\n"
       "Behind each setting stands in brackets where it came from: an option, a variable or the\n"
-      "default. Nothing is written to disk. Exit codes: 0 compiling and storing work here (no\n"
-      "driver is needed for that); 2 usage; 3 something that they need is missing or broken.");
+      "default. Nothing is written to disk; the servers of KILN_REMOTE are asked. Exit codes:\n"
+      "0 compiling and storing work here (no driver is needed for that); 2 usage; 3 something "
+      "that\n"
+      "they need is missing or broken.");
   const auto given = std::make_shared<Given>();
   add_architectures(verb, *given);
   add_cache_directory(verb, *given);

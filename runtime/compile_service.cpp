@@ -166,6 +166,7 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach re
       return std::nullopt;
     }
     if (flight->state == Flight::State::finished) {
+      request.host_lock_.reset();
       auto outcome = flight->outcome;
       // What they were belongs to the request that took them.
       outcome.verify_time = outcome.compile_time = {};
@@ -296,13 +297,19 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
   const auto busy = [&] {
     if (!flight.busy_since) flight.busy_since = Clock::now();
   };
-  auto attempt = store_->try_lock(key.name);
-  if (attempt.outcome == cache::LockOutcome::busy) {
-    busy();
-    if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
-    log(LogLevel::warning, "kernel " + request.program_->spec.name +
-                               ": another process has been compiling it for longer than the wait "
-                               "limit; compiling it here as well");
+  // Ours for as long as this call, and longer where it ends in a wait for the fleet.
+  auto lock = std::exchange(request.host_lock_, nullptr);
+  if (lock == nullptr) lock = flight.host_lock.lock();
+  if (lock == nullptr) {
+    auto attempt = store_->try_lock(key.name);
+    if (attempt.outcome == cache::LockOutcome::busy) {
+      busy();
+      if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
+      log(LogLevel::warning, "kernel " + request.program_->spec.name +
+                                 ": another process has been compiling it for longer than the "
+                                 "wait limit; compiling it here as well");
+    }
+    lock = std::make_shared<const cache::KeyLock>(std::move(attempt.lock));
   }
   // The holder before us may have published between our look-up and our lock.
   bool unusable = false;
@@ -322,7 +329,10 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
     }
     if (!fetched.busy) continue;
     busy();
-    if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
+    if (Clock::now() - *flight.busy_since < options_.longest_wait) {
+      flight.host_lock = request.host_lock_ = std::move(lock);
+      return std::nullopt;
+    }
     log(LogLevel::warning, "kernel " + request.program_->spec.name +
                                ": another host has been compiling it, or the remote cache has been "
                                "away, for longer than the wait limit; going on without");

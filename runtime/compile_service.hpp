@@ -83,6 +83,8 @@ class CompileRequest {
   Remake remake_;
   std::vector<CompileKey> keys_;  // one for each toolchain that may have made it, best first
   std::vector<ToolchainId> toolchains_;
+  // Kept while the fleet is waited for, so that one process of the host asks for all of them.
+  std::shared_ptr<const cache::KeyLock> host_lock_;
   bool asked_before_ = false;
 };
 
@@ -148,6 +150,8 @@ class CompileService {
     State state = State::idle;
     unsigned generation = 0;  // fork_generation() of the process whose thread is at work
     std::optional<std::chrono::steady_clock::time_point> busy_since{};
+    // That of the requests: whoever of them comes next goes on under it, and it ends with the last.
+    std::weak_ptr<const cache::KeyLock> host_lock{};
     Outcome outcome{};
   };
 

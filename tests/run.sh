@@ -45,7 +45,7 @@ jobs=$(nproc)
 
 set_up
 # Some tests trace system calls, count instructions or start servers, and are skipped without them.
-[ "$(id -u)" != 0 ] || install_packages strace valgrind redis-server nginx-light
+[ "$(id -u)" != 0 ] || install_packages strace valgrind redis-server nginx-light openssl
 # The other presets build with clang; the sanitizers' part of it is a package of its own.
 if [ "$preset" != release ]; then
   command -v clang++ >/dev/null || install_packages clang

@@ -3,6 +3,7 @@
 // Threads: values.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -12,11 +13,17 @@
 
 namespace kiln::cache {
 
-/// Whether the server was not reached, or was lost, so that nobody else fares better at it now.
-constexpr bool is_of_transport(RemoteFailure failure) noexcept {
+/// Whether the server was not reached, was lost or has no time, so that nobody else fares better at
+/// it now.
+constexpr bool is_for_all(RemoteFailure failure) noexcept {
   return failure == RemoteFailure::cannot_connect || failure == RemoteFailure::tls ||
          failure == RemoteFailure::reset || failure == RemoteFailure::stalled ||
-         failure == RemoteFailure::too_slow;
+         failure == RemoteFailure::too_slow || failure == RemoteFailure::overloaded;
+}
+
+/// Whether the server answered well, with an object that is not believed.
+constexpr bool is_of_object(RemoteFailure failure) noexcept {
+  return failure >= RemoteFailure::damaged_object;
 }
 
 struct Answer {
@@ -26,6 +33,7 @@ struct Answer {
   /// It is there, was stored, or was granted; false without a failure is a plain no.
   bool yes = false;
   std::vector<std::byte> body{};
+  std::chrono::seconds retry_after{};  ///< what one that is overloaded asks for
 
   static Answer failed(RemoteFailure failure, std::string why) {
     return {.failure = failure, .why = std::move(why)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/remote/answer.hpp"
 #include "cache/remote/random.hpp"
 
 namespace kiln::cache {
@@ -10,10 +11,9 @@ namespace {
 constexpr int kMostFailures = 3;
 constexpr int kSettlePart = 5;  // of the patience
 
-/// What will not be better at the next request, and costs a deadline each time.
+/// What will not be better at the next request.
 bool is_grave(RemoteFailure failure) noexcept {
-  return failure == RemoteFailure::cannot_connect || failure == RemoteFailure::tls ||
-         failure == RemoteFailure::stalled || failure == RemoteFailure::too_slow ||
+  return (is_for_all(failure) && failure != RemoteFailure::reset) || is_of_object(failure) ||
          failure == RemoteFailure::access_denied;
 }
 
@@ -42,16 +42,20 @@ void Breaker::answered() {
   sent_ahead_ = false;
 }
 
-bool Breaker::failed(Time now, RemoteFailure failure) {
+bool Breaker::failed(Time now, RemoteFailure failure, Clock::duration took, Clock::duration asked) {
   const std::lock_guard lock(mutex_);
   ++failures_;
   sent_ahead_ = false;
-  if (!closed_until_ && failures_ < kMostFailures && !is_grave(failure)) return false;
+  // What it keeps will be no better in a moment.
+  if (is_of_object(failure)) waited_until_.reset();
+  const bool is_slow = took > times_.first_byte;
+  if (!closed_until_ && failures_ < kMostFailures && !is_grave(failure) && !is_slow) return false;
   // Others that were under way when it began do not make it longer.
   if (closed_until_ && now < *closed_until_) return false;
   break_ = std::min<Clock::duration>(
       break_ == Clock::duration{} ? times_.shortest_break : 2 * break_, times_.longest_break);
-  closed_until_ = now + jittered(break_, 0.5, 1.5);
+  const auto least = std::min<Clock::duration>(std::max(took, asked), times_.longest_break);
+  closed_until_ = now + std::max(jittered(break_, 0.5, 1.5), jittered(least, 1, 1.5));
   return true;
 }
 

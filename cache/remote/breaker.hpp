@@ -25,8 +25,11 @@ class Breaker {
   void served(Time now);
   /// It answered, and that says nothing of what others will ask it.
   void answered();
+  /// A request that took `took` failed, by which the server asks to be left alone for `asked`. A
+  /// break lasts at least as long as either, so that no server costs more than half of the time.
   /// True when this begins a break.
-  bool failed(Time now, RemoteFailure failure);
+  bool failed(Time now, RemoteFailure failure, Clock::duration took = {},
+              Clock::duration asked = {});
 
   /// Whether the server has come back from a break so lately that those who had a lease of it may
   /// not have taken it anew.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "cache/remote/secret_file.hpp"
+
 namespace kiln::cache {
 namespace {
 
@@ -46,6 +48,11 @@ bool start_curl() {
   // Never ended: handles may live in other libraries of the process.
   static const bool started = ::curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   return started;
+}
+
+Status check_authorities(const RemoteOptions& options) {
+  if (options.authorities.empty()) return {};
+  return check_readable(options.authorities, "authorities (KILN_REMOTE_CA)");
 }
 
 void set_common(CURL* handle, const RemoteOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "cache/remote/answer.hpp"
 #include "kiln/cache/remote.hpp"
+#include "kiln/cache/result.hpp"
 
 namespace kiln::cache {
 
@@ -24,6 +25,10 @@ using Multi = std::unique_ptr<CURLM, EndMulti>;
 
 /// Starts the library once in a process; false when it cannot start.
 bool start_curl();
+
+/// Whether the file of authorities is there, so that a wrong name is told at the start.
+/// Errors  io_failed.
+Status check_authorities(const RemoteOptions& options);
 
 /// What every connection of ours has: no signals, no redirects, no proxy, the checks of TLS, and a
 /// socket that no other program inherits.

@@ -1,6 +1,7 @@
 #include "cache/remote/http_client.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -39,22 +40,32 @@ void append(Headers& headers, const std::string& line) {
 
 // Of one answer, with its interim ones and what follows the body.
 constexpr std::size_t kMostHeaderBytes = 64 << 10;
+// Of a body that only explains a status.
+constexpr std::size_t kMostSkippedBytes = 64 << 10;
 
 /// One request and how far it is.
 struct Transfer {
   std::uint64_t limit = 0;
   std::size_t header_bytes = 0;
-  bool interim = false;  // the headers at hand are those of a status such as 103
+  int status = 0;  // of the headers at hand, which may be interim ones, such as 103
+  bool wants_body = false;
   std::vector<std::byte> body{};
+  const HttpClient::Inspect& inspect;
+  HttpClient::Verdict verdict{};
   bool too_large = false;
+  std::size_t skipped = 0;  // of a body that is not wanted
   std::optional<Clock::time_point> first_byte{};
   std::span<const std::byte> upload{};
   std::size_t sent = 0;
+
+  bool keeps_body() const noexcept { return wants_body && status == 200; }
 };
 
-bool is_interim(std::string_view status_line) {
-  const auto space = status_line.find(' ');
-  return space != std::string_view::npos && status_line.substr(space + 1).starts_with('1');
+int status_in(std::string_view status_line) {
+  int status = 0;
+  const auto at = std::min(status_line.find(' '), status_line.size() - 1) + 1;
+  std::from_chars(status_line.data() + at, status_line.data() + status_line.size(), status);
+  return status;
 }
 
 std::size_t on_header(char* bytes, std::size_t size, std::size_t count, void* self) {
@@ -62,22 +73,35 @@ std::size_t on_header(char* bytes, std::size_t size, std::size_t count, void* se
   const std::string_view line(bytes, size * count);
   transfer.header_bytes += line.size();
   if (transfer.header_bytes > kMostHeaderBytes) return 0;  // ends the transfer
-  if (line.starts_with("HTTP/")) transfer.interim = is_interim(line);
+  if (line.starts_with("HTTP/")) transfer.status = status_in(line);
   // The answer itself is waited for: a server could say for ever that it is at work.
-  if (!transfer.interim && !transfer.first_byte) transfer.first_byte = Clock::now();
+  const bool interim = transfer.status >= 100 && transfer.status < 200;
+  if (!interim && !transfer.first_byte) transfer.first_byte = Clock::now();
   return line.size();
 }
 
 std::size_t on_body(char* bytes, std::size_t size, std::size_t count, void* self) {
   auto& transfer = *static_cast<Transfer*>(self);
   const std::size_t got = size * count;
+  if (!transfer.keeps_body()) {
+    // Up to the end of a usual one, so that the connection can be kept.
+    transfer.skipped += got;
+    return transfer.skipped > kMostSkippedBytes ? 0 : got;
+  }
   if (got > transfer.limit - transfer.body.size()) {
     transfer.too_large = true;
     return 0;  // ends the transfer
   }
   const auto* const first = reinterpret_cast<const std::byte*>(bytes);
   transfer.body.insert(transfer.body.end(), first, first + got);
-  return got;
+  auto& verdict = transfer.verdict;
+  if (!transfer.inspect || verdict.most_bytes) return got;
+  verdict = transfer.inspect(transfer.body);
+  if (verdict.failure != RemoteFailure::none) return 0;
+  if (!verdict.most_bytes) return got;
+  transfer.limit = std::min(transfer.limit, *verdict.most_bytes);
+  transfer.too_large = transfer.body.size() > transfer.limit;
+  return transfer.too_large ? 0 : got;
 }
 
 std::size_t on_upload(char* to, std::size_t size, std::size_t count, void* self) {
@@ -119,10 +143,12 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
     if (!transfer.first_byte)
       return start + options.times.connect + time_for(transfer.upload.size(), options.times);
     curl_off_t length = -1;
-    ::curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    if (!transfer.inspect || transfer.verdict.most_bytes)
+      ::curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     // Without a length each part buys the time of its own size, so that a trickle does not live on.
     const auto known = length < 0 ? transfer.body.size() : static_cast<std::uint64_t>(length);
-    return *transfer.first_byte + time_for(known, options.times);
+    const auto limit = transfer.keeps_body() ? transfer.limit : kMostSkippedBytes;
+    return *transfer.first_byte + time_for(std::min(known, limit), options.times);
   };
   std::optional<Answer> answer;
   for (int running = 1; !answer;) {
@@ -149,6 +175,9 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
   }
   // One that has not ended takes its connection with it.
   ::curl_multi_remove_handle(multi, easy);
+  if (transfer.skipped > kMostSkippedBytes) return {.yes = true};
+  if (transfer.verdict.failure != RemoteFailure::none)
+    return Answer::failed(transfer.verdict.failure, transfer.verdict.why);
   if (transfer.too_large)
     return Answer::failed(RemoteFailure::too_large,
                           "the answer has over " + std::to_string(transfer.limit) + " bytes");
@@ -167,7 +196,8 @@ struct HttpClient::State {
   Headers headers;
   Pool<Connection> connections;
 
-  Answer request(Method method, const std::string& name, std::span<const std::byte> upload) {
+  Answer request(Method method, const std::string& name, std::span<const std::byte> upload,
+                 const Inspect& inspect = {}) {
     const WithoutSigpipe guard;
     auto connection = connections.take(Clock::now());
     if (connection == nullptr)
@@ -178,7 +208,10 @@ struct HttpClient::State {
     if (!connection->easy || !connection->multi)
       return Answer::failed(RemoteFailure::cannot_connect, "libcurl has no memory");
     CURL* const easy = connection->easy.get();
-    Transfer transfer{.limit = options.most_object_bytes, .upload = upload};
+    Transfer transfer{.limit = options.most_object_bytes,
+                      .wants_body = method == Method::get,
+                      .inspect = inspect,
+                      .upload = upload};
     prepare(easy, method, base + name, transfer);
     Answer answer = run(*connection, transfer, options);
     if (answer.failure != RemoteFailure::none) return answer;
@@ -187,6 +220,11 @@ struct HttpClient::State {
     ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     connections.give(std::move(connection), Clock::now());
     answer = answer_of_status(status, method != Method::put);
+    if (answer.failure == RemoteFailure::overloaded) {
+      curl_off_t seconds = 0;
+      ::curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &seconds);
+      answer.retry_after = std::chrono::seconds(std::clamp<curl_off_t>(seconds, 0, 3600));
+    }
     if (method == Method::get && answer.yes) {
       if (transfer.body.empty())
         return Answer::failed(RemoteFailure::empty_body, "status 200 without a body");
@@ -229,6 +267,8 @@ Answer answer_of_status(long status, bool reads) {
   if (reads && status == 404) return {};
   if (status == 401 || status == 403) return failed(RemoteFailure::access_denied);
   if (status >= 300 && status < 400) return failed(RemoteFailure::redirected);
+  // Of these 503 comes from limits of rate too: it is what nginx and S3 answer then.
+  if (status == 408 || status == 429 || status == 503) return failed(RemoteFailure::overloaded);
   if (status >= 500 && status < 600) return failed(RemoteFailure::server_error);
   return failed(RemoteFailure::bad_status);
 }
@@ -255,11 +295,12 @@ Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
   }
   if (!options.netrc.empty())
     if (auto status = check_secret_file(options.netrc, "netrc"); !status) return status.error();
+  if (auto status = check_authorities(options); !status) return status.error();
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(state)));
 }
 
-Answer HttpClient::get(const std::string& name) {
-  return state_->request(Method::get, name, {});
+Answer HttpClient::get(const std::string& name, const Inspect& inspect) {
+  return state_->request(Method::get, name, {}, inspect);
 }
 Answer HttpClient::head(const std::string& name) {
   return state_->request(Method::head, name, {});

@@ -81,7 +81,7 @@ bool LeaseKeeper::renew_all(std::unique_lock<std::mutex>& lock) {
     failed |= answer.failure != RemoteFailure::none;
     // Another has it now: there is nothing left to renew or give up.
     if (answer.failure == RemoteFailure::none && !answer.yes) held_.erase(token);
-    if (is_of_transport(answer.failure)) break;
+    if (is_for_all(answer.failure)) break;
   }
   return !failed;
 }

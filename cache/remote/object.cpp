@@ -101,49 +101,75 @@ Result<std::vector<std::byte>> encode_object(std::string_view key_text, std::str
   return object;
 }
 
-DecodedObject decode_object(std::span<const std::byte> bytes, const WantedObject& wanted) {
+CheckedFront check_front(std::span<const std::byte> so_far, const WantedObject& wanted) {
+  const auto no = [](RemoteFailure failure, std::string why) {
+    return CheckedFront{.failure = failure, .why = std::move(why)};
+  };
   const auto library = sodium();
-  if (!library) return refused(RemoteFailure::bad_signature, library.error().message());
+  if (!library) return no(RemoteFailure::bad_signature, library.error().message());
+  if (so_far.size() < kBundleHeadBytes) return {};
   BundleHead head;
-  if (auto why = decode_head_alone(bytes, head); !why.empty())
-    return refused(RemoteFailure::damaged_object, std::move(why));
+  if (auto why = decode_head_alone(so_far, head); !why.empty())
+    return no(RemoteFailure::damaged_object, std::move(why));
   if (head.count != 1 || head.index_bytes > kMostIndexBytes)
-    return refused(RemoteFailure::damaged_object, "it is a bundle, and no object of one entry");
-  const std::size_t message_bytes = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
-  if (bytes.size() <= message_bytes + kBundleSealBytes)
-    return refused(RemoteFailure::damaged_object,
-                   "it is cut short: " + std::to_string(bytes.size()) + " bytes");
+    return no(RemoteFailure::damaged_object, "it is a bundle, and no object of one entry");
+  // Before the rest has come: who signed it is no better then.
   if (auto why = refusal_of(head.signer, wanted.accepted); !why.empty())
-    return refused(head.signer ? RemoteFailure::untrusted_signer : RemoteFailure::unsigned_object,
-                   std::move(why));
-  const auto message = bytes.first(message_bytes);
+    return no(head.signer ? RemoteFailure::untrusted_signer : RemoteFailure::unsigned_object,
+              std::move(why));
+  const std::size_t message_bytes = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
+  if (so_far.size() < message_bytes + kBundleSealBytes) return {};
+  const auto message = so_far.first(message_bytes);
   if (auto why = seal_damage(**library, head.signer, message,
-                             bytes.subspan(message_bytes, kBundleSealBytes));
+                             so_far.subspan(message_bytes, kBundleSealBytes));
       !why.empty())
-    return refused(RemoteFailure::bad_signature, std::move(why));
+    return no(RemoteFailure::bad_signature, std::move(why));
 
   // What follows is as its signer wrote it.
   std::vector<BundleEntry> records;
   if (auto why = decode_index(head, message.subspan(kBundleHeadBytes), records); !why.empty())
-    return refused(RemoteFailure::damaged_object, std::move(why));
-  const BundleEntry& record = records.front();
+    return no(RemoteFailure::damaged_object, std::move(why));
+  BundleEntry& record = records.front();
   if (record.key_sha256 != wanted.key_sha256)
-    return refused(RemoteFailure::wrong_object,
-                   "it is the object of another key, " + record.key_sha256.hex());
+    return no(RemoteFailure::wrong_object,
+              "it is the object of another key, " + record.key_sha256.hex());
   if (record.entry_bytes > wanted.most_bytes)
-    return refused(RemoteFailure::too_large, "its entry has " + std::to_string(record.entry_bytes) +
-                                                 " bytes, over the limit of " +
-                                                 std::to_string(wanted.most_bytes));
-  const auto size = static_cast<std::size_t>(record.entry_bytes);
+    return no(RemoteFailure::too_large, "its entry has " + std::to_string(record.entry_bytes) +
+                                            " bytes, over the limit of " +
+                                            std::to_string(wanted.most_bytes));
+  return {.front =
+              ObjectFront{.record = std::move(record), .bytes = message_bytes + kBundleSealBytes}};
+}
+
+DecodedObject decode_body(std::span<const std::byte> bytes, const ObjectFront& front,
+                          const WantedObject& wanted) {
+  const auto library = sodium();
+  if (!library) return refused(RemoteFailure::bad_signature, library.error().message());
+  if (bytes.size() > front.most_bytes())
+    return refused(RemoteFailure::too_large, "it has " + std::to_string(bytes.size()) +
+                                                 " bytes, and no object of its entry " +
+                                                 "has more than " +
+                                                 std::to_string(front.most_bytes()));
+  const auto size = static_cast<std::size_t>(front.record.entry_bytes);
   std::shared_ptr<std::byte[]> entry(new std::byte[size]);
-  if (auto unpacked = unpack(bytes.subspan(message_bytes + kBundleSealBytes), {entry.get(), size});
+  if (auto unpacked = unpack(bytes.subspan(front.bytes), {entry.get(), size});
       unpacked.failure != RemoteFailure::none)
     return unpacked;
-  if (sha256(**library, {entry.get(), size}) != record.entry_sha256)
+  if (sha256(**library, {entry.get(), size}) != front.record.entry_sha256)
     return refused(RemoteFailure::damaged_object, "SHA-256 of its entry differs");
   Found found = EntryDecoder::decode(std::move(entry), size, wanted.name, wanted.key_text);
   if (!found.entry) return refused(RemoteFailure::damaged_object, std::move(found.damage));
   return {.entry = std::move(found.entry)};
+}
+
+DecodedObject decode_object(std::span<const std::byte> bytes, const WantedObject& wanted) {
+  auto checked = check_front(bytes, wanted);
+  if (checked.failure != RemoteFailure::none)
+    return refused(checked.failure, std::move(checked.why));
+  if (!checked.front)
+    return refused(RemoteFailure::damaged_object,
+                   "it is cut short, or no object: " + std::to_string(bytes.size()) + " bytes");
+  return decode_body(bytes, *checked.front, wanted);
 }
 
 }  // namespace kiln::cache

@@ -1,7 +1,7 @@
 // What travels: an object, which is a bundle of one entry whose entry may be compressed. REMOTE.md
 // explains it; BUNDLE.md gives head, index and seal. All that decides whether to believe it stands
-// before the entry, so that nothing is decompressed that nobody vouches for, and never to more
-// than the signed size.
+// before the entry, so that nothing is waited for or decompressed that nobody vouches for, and
+// never to more than the signed size.
 //
 // Threads: pure functions.
 #pragma once
@@ -45,6 +45,28 @@ struct WantedObject {
   const Signers& accepted;
   std::uint64_t most_bytes = 0;  ///< of the entry
 };
+
+/// What stands before the entry, once it is believed.
+struct ObjectFront {
+  BundleEntry record{};
+  std::size_t bytes = 0;  ///< where the entry begins
+  /// No object of this front is longer: an entry is not compressed where that does not shorten it.
+  std::uint64_t most_bytes() const noexcept { return bytes + record.entry_bytes; }
+};
+
+/// A front, or why it is refused; neither while more of it has to come.
+struct CheckedFront {
+  std::optional<ObjectFront> front{};
+  RemoteFailure failure = RemoteFailure::none;
+  std::string why{};
+};
+
+/// Checks the beginning of an object, as far as it has come.
+CheckedFront check_front(std::span<const std::byte> so_far, const WantedObject& wanted);
+
+/// Makes an entry of a whole object, whose front has been checked.
+DecodedObject decode_body(std::span<const std::byte> bytes, const ObjectFront& front,
+                          const WantedObject& wanted);
 
 /// Checks `bytes` from first to last, and makes an entry of them.
 DecodedObject decode_object(std::span<const std::byte> bytes, const WantedObject& wanted);

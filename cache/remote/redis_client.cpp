@@ -70,7 +70,11 @@ struct RedisClient::State {
     if (url.path.size() > 1) {
       const auto reply = connection->call({"SELECT", url.path.substr(1)}, failure);
       if (reply == nullptr) return failure;
-      if (reply->type == REDIS_REPLY_ERROR) return answer_of_error(text_of(*reply));
+      if (reply->type == REDIS_REPLY_ERROR) {
+        auto answer = answer_of_error(text_of(*reply));
+        answer.why += " to database " + url.path.substr(1);
+        return answer;
+      }
     }
     return {.yes = true};
   }
@@ -128,7 +132,13 @@ Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
   state->options = options;
   if (!options.lease_password.empty()) {
     KILN_TRY(state->password, read_secret_line(options.lease_password, "password"));
+  } else if (!url.user.empty()) {
+    return Error(ErrorCode::invalid_argument,
+                 "the remote cache " + without_secrets(options.leases) +
+                     " names a user, and nothing its password; name a file that holds it "
+                     "(KILN_REMOTE_PASSWORD)");
   }
+  if (auto status = check_authorities(options); !status) return status.error();
   return std::unique_ptr<RedisClient>(new RedisClient(std::move(state)));
 }
 

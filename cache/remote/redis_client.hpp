@@ -23,7 +23,7 @@ namespace kiln::cache {
 class RedisClient {
  public:
   /// Reads the file with the password; connects at the first request.
-  /// Errors  io_failed, invalid_argument for that file.
+  /// Errors  io_failed, invalid_argument for that file; invalid_argument for a user without one.
   static Result<std::unique_ptr<RedisClient>> open(const RemoteUrl& url,
                                                    const RemoteOptions& options);
   ~RedisClient();

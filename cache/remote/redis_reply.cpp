@@ -84,6 +84,11 @@ Answer answer_of_error(std::string_view text) {
   const std::string shown = plain ? std::string(word) : "an error";
   if (word == "NOAUTH" || word == "WRONGPASS" || word == "NOPERM")
     return Answer::failed(RemoteFailure::access_denied, "the server says " + shown);
+  if (text.starts_with("ERR max number of clients"))
+    return Answer::failed(RemoteFailure::overloaded,
+                          "the server has as many clients as it takes (maxclients)");
+  if (word == "LOADING" || word == "BUSY" || word == "TRYAGAIN")
+    return Answer::failed(RemoteFailure::overloaded, "the server says " + shown);
   return Answer::failed(RemoteFailure::server_error, "the server says " + shown);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kRounds = 21;
+constexpr std::uint64_t kMostProbeBytes = 64 << 10;
 
 /// Digests of nothing that is a key, so that no entry ever has these names.
 std::string probe_name(std::string_view purpose) {
@@ -45,6 +47,17 @@ std::string_view cure_of(RemoteFailure failure) noexcept {
              "KILN_REMOTE_HEADERS, KILN_REMOTE_PASSWORD)";
     case RemoteFailure::redirected:
       return "name the place that it redirects to";
+    case RemoteFailure::reset:
+    case RemoteFailure::bad_reply:
+      return "see that it is a server of this kind; where it has TLS write https:// or rediss://";
+    case RemoteFailure::bad_status:
+      return "let it take GET, HEAD and PUT below the prefix (nginx: dav_methods PUT, "
+             "client_max_body_size 64m); where it has TLS write https://";
+    case RemoteFailure::server_error:
+      return "look at the server's log; of Redis name one node that takes writes: no cluster "
+             "(MOVED), no replica (READONLY), with memory to spare (OOM)";
+    case RemoteFailure::overloaded:
+      return "ask again later, or raise the server's limit of requests";
     default:
       return "look at the server's log";
   }
@@ -80,7 +93,9 @@ RemoteCheck check_objects(HttpClient& client, const RemoteOptions& options) {
   if (!measure(check, [&] { return client.get(absent); })) return check;
   const Answer nothing = client.get(absent);
   if (nothing.yes) {
-    check.trouble = "it has an object under a name that was made up: it answers everything alike";
+    check.trouble =
+        "it has an object under a name that was made up: it answers everything alike; put the "
+        "prefix right, and let it answer 404 for what is not there";
     check.failure = RemoteFailure::bad_reply;
     return check;
   }
@@ -98,8 +113,8 @@ RemoteCheck check_objects(HttpClient& client, const RemoteOptions& options) {
       again.yes && std::equal(again.body.begin(), again.body.end(), bytes.begin(), bytes.end());
   if (!*check.writes) {
     check.trouble =
-        "it takes an object and gives back another: a cache stands before it, or it "
-        "does not let objects be replaced";
+        "it takes an object and gives back another: a cache stands before it, or it does not let "
+        "objects be replaced; name the server itself, and let PUT replace";
     check.failure = RemoteFailure::bad_reply;
   }
   const Answer head = client.head(name);
@@ -133,7 +148,8 @@ RemoteCheck check_leases(RedisClient& client, const RemoteOptions& options) {
   check.leases = taken.yes && !refused.yes && leased && renewed.yes && !stolen.yes &&
                  released.yes && !client.look(name).leased;
   if (!*check.leases) {
-    check.trouble = "it does not keep leases as Redis does: two can hold one";
+    check.trouble =
+        "it does not keep leases as Redis does: two can hold one; name one node of Redis or Valkey";
     check.failure = RemoteFailure::bad_reply;
   }
   return check;
@@ -146,7 +162,10 @@ Result<std::vector<RemoteCheck>> check_remote(const RemoteOptions& options) {
   std::vector<RemoteCheck> checks;
   if (!options.objects.empty()) {
     KILN_TRY(const auto url, parse_remote_url(options.objects));
-    KILN_TRY(const auto client, HttpClient::open(url, options));
+    // Nothing that is asked for is longer: a server that says so is not waited for.
+    auto small = options;
+    small.most_object_bytes = kMostProbeBytes;
+    KILN_TRY(const auto client, HttpClient::open(url, small));
     checks.push_back(check_objects(*client, options));
   }
   if (!options.leases.empty()) {

@@ -45,6 +45,8 @@ std::string_view to_string(RemoteFailure failure) noexcept {
       return "redirected";
     case RemoteFailure::access_denied:
       return "access_denied";
+    case RemoteFailure::overloaded:
+      return "overloaded";
     case RemoteFailure::server_error:
       return "server_error";
     case RemoteFailure::bad_status:

@@ -96,8 +96,6 @@ class RemoteStore final : public RemoteTier {
 
   bool is_ours() const noexcept { return ::getpid() == process_; }
   Look look(const std::string& wire_name, const WantedObject& wanted, bool lease_is_ours = false);
-  bool use(const std::string& wire_name, const WantedObject& wanted, const Answer& answer,
-           Look& look);
   bool is_worth_waiting(const Look& look, Clock::time_point since, Clock::time_point now) const;
 
   bool upload(std::string_view key_text, std::string_view facts, std::span<const std::byte> payload,
@@ -166,32 +164,25 @@ void RemoteStore::remember_absent(const std::string& name, Clock::time_point now
   absent_until_[name] = now + jittered(servers_->options().times.absent, 0.67, 1.33);
 }
 
-bool RemoteStore::use(const std::string& wire_name, const WantedObject& wanted,
-                      const Answer& answer, Look& look) {
-  auto decoded = decode_object(answer.body, wanted);
-  if (decoded.entry)
-    look.entry = std::move(decoded.entry);
-  else
-    servers_->note_object(wire_name, decoded.failure, decoded.why);
-  look.refused |= !look.entry;
-  return look.entry.has_value();
-}
-
 RemoteStore::Look RemoteStore::look(const std::string& wire_name, const WantedObject& wanted,
                                     bool lease_is_ours) {
   Look look;
   if (servers_->keep_leases()) {
-    const auto seen = servers_->look(wire_name);
-    look.leases_failed = seen.object.failure != RemoteFailure::none;
+    auto seen = servers_->look(wire_name, wanted);
+    // A server with an object that is not believed keeps leases all the same.
+    look.refused = is_of_object(seen.answer.failure);
+    look.leases_failed = seen.answer.failure != RemoteFailure::none && !look.refused;
     look.leased = seen.leased && !lease_is_ours;
-    if (seen.object.yes && use(wire_name, wanted, seen.object, look)) return look;
+    look.entry = std::move(seen.entry);
     // Whoever holds the lease has not sent it yet.
-    if (look.leased) return look;
+    if (look.entry || look.leased) return look;
   }
   if (servers_->keep_objects()) {
-    const auto got = servers_->get(wire_name);
-    look.objects_failed = got.failure != RemoteFailure::none;
-    if (got.yes) use(wire_name, wanted, got, look);
+    auto got = servers_->get(wire_name, wanted);
+    look.refused |= is_of_object(got.answer.failure);
+    look.objects_failed =
+        got.answer.failure != RemoteFailure::none && !is_of_object(got.answer.failure);
+    look.entry = std::move(got.entry);
   }
   return look;
 }
@@ -250,7 +241,7 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text, Wish w
   const auto taken = servers_->take_lease(wire_name, token);
   if (taken.failure != RemoteFailure::none) {
     // One that answers, and grants none, will not do so in a moment either.
-    const bool is_away = is_of_transport(taken.failure) || taken.failure == RemoteFailure::skipped;
+    const bool is_away = is_for_all(taken.failure) || taken.failure == RemoteFailure::skipped;
     return is_away && is_worth_waiting({.leases_failed = true}, since, now)
                ? come_back(wire_name, now)
                : our_turn({});

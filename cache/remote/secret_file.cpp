@@ -43,14 +43,22 @@ Result<Fd> open_secret(const std::filesystem::path& file, std::string_view what)
   if (!opened.fd) return failed(file, what, describe_error(opened.error));
   struct stat status {};
   if (::fstat(opened.fd.get(), &status) != 0) return failed(file, what, describe_error(errno));
-  if (!S_ISREG(status.st_mode)) return failed(file, what, "it is not a file");
+  if (!S_ISREG(status.st_mode)) return failed(file, what, "it is no regular file");
   if ((status.st_mode & (S_IRWXO | S_IWGRP)) != 0)
     return failed(file, what,
-                  "others than its owner and group have access to it; run chmod o=,g-w on it");
+                  "others than its owner and group have access to it; run chmod o=,g-w on it, or "
+                  "mount it with defaultMode 0400 where it is a secret of Kubernetes");
   return std::move(opened.fd);
 }
 
 }  // namespace
+
+Status check_readable(const std::filesystem::path& file, std::string_view what) {
+  const Opened opened =
+      open_at(kRealCalls, AT_FDCWD, file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  if (!opened.fd) return failed(file, what, describe_error(opened.error));
+  return {};
+}
 
 Status check_secret_file(const std::filesystem::path& file, std::string_view what) {
   return open_secret(file, what).status();
@@ -62,7 +70,10 @@ Result<std::string> read_secret_file(const std::filesystem::path& file, std::str
   std::size_t got = 0;
   const int error = read_whole(kRealCalls, fd.get(), std::as_writable_bytes(std::span(text)), got);
   if (error != 0) return failed(file, what, describe_error(error));
-  if (got == kMostBytes) return failed(file, what, "it is too long");
+  if (got == kMostBytes)
+    return failed(
+        file, what,
+        "it has " + std::to_string(kMostBytes) + " bytes or more; it is to hold nothing else");
   text.resize(got);
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
   return text;
@@ -70,7 +81,8 @@ Result<std::string> read_secret_file(const std::filesystem::path& file, std::str
 
 Result<std::string> read_secret_line(const std::filesystem::path& file, std::string_view what) {
   KILN_TRY(auto text, read_secret_file(file, what));
-  if (text.empty() || has_controls(text)) return wrong(file, what, "is not one line of text");
+  if (text.empty() || has_controls(text))
+    return wrong(file, what, "is not one line of text; it is to hold that line alone");
   return text;
 }
 

@@ -1,7 +1,10 @@
 #include "cache/remote/servers.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,8 +17,17 @@ namespace {
 Answer& answer_in(Answer& answer) {
   return answer;
 }
-Answer& answer_in(RedisClient::Look& look) {
-  return look.object;
+Answer& answer_in(Servers::Got& got) {
+  return got.answer;
+}
+
+/// What is refused counts against the server that gave it.
+void decode(Servers::Got& got, const std::optional<ObjectFront>& front,
+            const WantedObject& wanted) {
+  auto decoded =
+      front ? decode_body(got.answer.body, *front, wanted) : decode_object(got.answer.body, wanted);
+  got.entry = std::move(decoded.entry);
+  if (!got.entry) got.answer = Answer::failed(decoded.failure, std::move(decoded.why));
 }
 
 }  // namespace
@@ -50,35 +62,43 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
 template <class Ask>
 auto Servers::ask(Server& server, Kind kind, const Ask& question) {
   using Reply = std::decay_t<decltype(question())>;
-  if (!server.breaker.admits(Breaker::Clock::now())) {
+  const auto asked = Breaker::Clock::now();
+  if (!server.breaker.admits(asked)) {
     count(RemoteFailure::skipped);
     Reply reply{};
     answer_in(reply) = Answer::failed(RemoteFailure::skipped, "it failed a moment ago");
     return reply;
   }
   Reply reply = question();
-  note(server, kind, answer_in(reply));
+  note(server, kind, answer_in(reply), asked);
   return reply;
 }
 
 template <class Ask>
 Answer Servers::insist(Server& server, const Ask& question) {
+  const auto asked = Breaker::Clock::now();
   Answer answer = question();
-  note(server, Kind::write, answer);
+  note(server, Kind::write, answer, asked);
   return answer;
 }
 
-void Servers::note(Server& server, Kind kind, const Answer& answer) {
+void Servers::note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked) {
   const auto now = Breaker::Clock::now();
-  if (answer.failure == RemoteFailure::none) {
+  // What is refused costs nothing where it comes at once: the server serves others, and leases.
+  const bool cheap = now - asked <= options_.times.connect;
+  if (answer.failure != RemoteFailure::none) count(answer.failure);
+  if (answer.failure == RemoteFailure::none || (is_of_object(answer.failure) && cheap))
     server.breaker.served(now);
-    return;
-  }
-  count(answer.failure);
-  if (kind == Kind::read || is_of_transport(answer.failure))
-    server.breaker.failed(now, answer.failure);
+  else if (kind == Kind::read || is_for_all(answer.failure))
+    server.breaker.failed(now, answer.failure, now - asked, answer.retry_after);
   else
     server.breaker.answered();
+  if (answer.failure == RemoteFailure::none) return;
+  if (is_of_object(answer.failure))
+    return warn(answer.failure, 2,
+                "an object of the remote cache " + server.shown + " is not used (" +
+                    std::string(to_string(answer.failure)) + ": " + answer.why +
+                    "); it will be made again");
   warn(answer.failure, &server == &object_server_ ? 0 : 1,
        "the remote cache " + server.shown + " fails (" + std::string(to_string(answer.failure)) +
            ": " + answer.why +
@@ -89,8 +109,8 @@ void Servers::note(Server& server, Kind kind, const Answer& answer) {
 void Servers::note_object(const std::string& name, RemoteFailure failure, const std::string& why) {
   count(failure);
   warn(failure, 2,
-       "object " + name + " of the remote cache is not used (" + std::string(to_string(failure)) +
-           ": " + why + "); it will be made again");
+       "object " + name + " is not sent to the remote cache (" + std::string(to_string(failure)) +
+           ": " + why + ")");
 }
 
 void Servers::warn(RemoteFailure failure, std::size_t kind, const std::string& message) {
@@ -98,14 +118,31 @@ void Servers::warn(RemoteFailure failure, std::size_t kind, const std::string& m
     log_(LogLevel::warning, message);
 }
 
-Answer Servers::get(const std::string& name) {
-  return ask(object_server_, Kind::read, [&] { return objects_->get(name); });
+Servers::Got Servers::get(const std::string& name, const WantedObject& wanted) {
+  return ask(object_server_, Kind::read, [&] {
+    std::optional<ObjectFront> front;
+    Got got{.answer = objects_->get(name, [&](std::span<const std::byte> so_far) {
+      auto checked = check_front(so_far, wanted);
+      front = std::move(checked.front);
+      return HttpClient::Verdict{
+          .failure = checked.failure,
+          .why = std::move(checked.why),
+          .most_bytes = front ? std::optional(front->most_bytes()) : std::nullopt};
+    })};
+    if (got.answer.yes) decode(got, front, wanted);
+    return got;
+  });
 }
 Answer Servers::put(const std::string& name, std::span<const std::byte> object) {
   return insist(object_server_, [&] { return objects_->put(name, object); });
 }
-RedisClient::Look Servers::look(const std::string& name) {
-  return ask(lease_server_, Kind::read, [&] { return leases_->look(name); });
+Servers::Got Servers::look(const std::string& name, const WantedObject& wanted) {
+  return ask(lease_server_, Kind::read, [&] {
+    auto seen = leases_->look(name);
+    Got got{.answer = std::move(seen.object), .leased = seen.leased};
+    if (got.answer.yes) decode(got, std::nullopt, wanted);
+    return got;
+  });
 }
 Answer Servers::put_small(const std::string& name, std::span<const std::byte> object) {
   return insist(lease_server_, [&] { return leases_->put(name, object); });

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,6 +17,7 @@
 #include "cache/remote/answer.hpp"
 #include "cache/remote/breaker.hpp"
 #include "cache/remote/http_client.hpp"
+#include "cache/remote/object.hpp"
 #include "cache/remote/redis_client.hpp"
 #include "kiln/cache/log.hpp"
 #include "kiln/cache/remote.hpp"
@@ -32,8 +34,14 @@ class Servers {
   bool keep_objects() const noexcept { return objects_ != nullptr; }
   bool keep_leases() const noexcept { return leases_ != nullptr; }
 
-  Answer get(const std::string& name);
-  RedisClient::Look look(const std::string& name);
+  /// What came of asking for an object, and the entry in it where it is there and believed.
+  struct Got {
+    Answer answer{};
+    std::optional<Entry> entry{};
+    bool leased = false;  ///< by somebody
+  };
+  Got get(const std::string& name, const WantedObject& wanted);
+  Got look(const std::string& name, const WantedObject& wanted);
   Answer take_lease(const std::string& name, const std::string& token);
   // What follows is asked even during a break: from threads that nobody waits for, which pause by
   // themselves.
@@ -47,7 +55,7 @@ class Servers {
   bool leases_are_waited_for() const;
   bool leases_are_just_back() const;
 
-  /// Counts what is wrong with an object that a server gave, and says so once.
+  /// Counts what is wrong with an object of ours, and says so once.
   void note_object(const std::string& name, RemoteFailure failure, const std::string& why);
   std::uint64_t count_of(RemoteFailure failure) const noexcept {
     return counts_[static_cast<std::size_t>(failure)].load(std::memory_order_relaxed);
@@ -66,7 +74,7 @@ class Servers {
   Answer insist(Server& server, const Ask& question);
   template <class Ask>
   auto ask(Server& server, Kind kind, const Ask& question);
-  void note(Server& server, Kind kind, const Answer& answer);
+  void note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked);
   void count(RemoteFailure failure) noexcept {
     counts_[static_cast<std::size_t>(failure)].fetch_add(1, std::memory_order_relaxed);
   }

@@ -110,7 +110,8 @@ void Uploader::work() {
     waiting_bytes_ -= job.bytes();
     busy_ = true;
     lock.unlock();
-    const Step step = advance(job);
+    std::chrono::seconds retry_after{};
+    const Step step = advance(job, retry_after);
     if (step == Step::done) ++uploaded_;
     if (step == Step::failed || step == Step::gave_up) ++failed_;
     const auto first_try = job.first_try;
@@ -127,7 +128,10 @@ void Uploader::work() {
       waiting_bytes_ = 0;
     }
     if (step == Step::again) {
-      job.not_before = Clock::now() + jittered(kPause, 0.5, 1.5);
+      // As late as the server asks for, but not after its time.
+      const auto pause = std::max(jittered(kPause, 0.5, 1.5), jittered(retry_after, 1, 1.5));
+      job.not_before =
+          std::min(Clock::now() + pause, job.first_try + servers_->options().times.upload);
       waiting_bytes_ += job.bytes();
       waiting_.push_back(std::move(job));
     }
@@ -135,7 +139,7 @@ void Uploader::work() {
   }
 }
 
-Uploader::Step Uploader::advance(Job& job) {
+Uploader::Step Uploader::advance(Job& job, std::chrono::seconds& retry_after) {
   const auto& options = servers_->options();
   if (job.object.empty()) {
     auto object = encode_object(job.key_text, job.facts, job.payload,
@@ -157,20 +161,21 @@ Uploader::Step Uploader::advance(Job& job) {
     job.first_try = Clock::now();
   else if (is_late(job, Clock::now()))
     return Step::gave_up;
-  const auto failed = [&](RemoteFailure failure) {
-    if (is_final(failure)) return Step::failed;
+  const auto failed = [&](const Answer& answer) {
+    if (is_final(answer.failure)) return Step::failed;
+    retry_after = answer.retry_after;
     return is_late(job, Clock::now()) ? Step::gave_up : Step::again;
   };
   if (servers_->keep_objects() && !job.stored) {
     const Answer put = servers_->put(job.name, job.object);
     job.stored = put.failure == RemoteFailure::none;
-    if (!job.stored) return failed(put.failure);
+    if (!job.stored) return failed(put);
   }
   if (!servers_->keep_leases()) return Step::done;
   // Without a server of objects there is no other place.
   if (job.object.size() > options.small_object_bytes && servers_->keep_objects()) return Step::done;
   const Answer small = servers_->put_small(job.name, job.object);
-  return small.failure == RemoteFailure::none || job.stored ? Step::done : failed(small.failure);
+  return small.failure == RemoteFailure::none || job.stored ? Step::done : failed(small);
 }
 
 }  // namespace kiln::cache

@@ -70,7 +70,7 @@ class Uploader {
     gave_up,  ///< it failed for too long
   };
   void work();
-  Step advance(Job& job);
+  Step advance(Job& job, std::chrono::seconds& retry_after);
   bool is_late(const Job& job, Clock::time_point now) const;
   bool has_room_for(const Job& job) const;  // with the mutex held
 

@@ -93,13 +93,18 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
   parsed.host = authority.substr(0, port);
   parsed.port = port == std::string_view::npos ? scheme->port : authority.substr(port + 1);
   if (parsed.host.empty() || !is_port(parsed.port))
-    return refused(url,
-                   "names no host, or a port that is none; write such as https://host:port/kiln");
+    return refused(
+        url,
+        "names no host, or a port that is none; write such as https://host:port/kiln, with "
+        "brackets around an IPv6 address");
   const auto all_plain = [](std::string_view text) {
     return std::all_of(text.begin(), text.end(), is_plain);
   };
   if (!all_plain(parsed.host) || !all_plain(parsed.path) || !all_plain(parsed.user))
-    return refused(url, "holds a character that a URL of ours may not have");
+    return refused(
+        url,
+        "holds a blank, a control, one of \" \\ < > %, or what is not ASCII; choose another "
+        "prefix or name");
   if (!parsed.keeps_objects && !parsed.path.empty() &&
       !std::all_of(parsed.path.begin() + 1, parsed.path.end(),
                    [](char c) { return c >= '0' && c <= '9'; }))

@@ -71,14 +71,23 @@ inline RemoteTimes calm_times() {
 }
 
 /// Those of a server that is to miss one: only that one is short, so that a test can wait for it. A
-/// client of HTTP has the time to connect for its first byte as well.
-inline RemoteTimes times_for(RemoteFailure failure) {
+/// client of HTTP has the time to connect for its first byte as well; one of Redis has not, and its
+/// first byte is to be in time where the rest is too slow.
+inline RemoteTimes times_for(RemoteFailure failure, bool is_http = true) {
   auto times = calm_times();
-  if (failure == RemoteFailure::stalled) times.connect = 2s;
-  if (failure == RemoteFailure::stalled) times.first_byte = 1s;
-  // The first byte is to be in time here.
-  if (failure == RemoteFailure::too_slow) times.first_byte = 2s;
+  if (failure == RemoteFailure::stalled && is_http) times.connect = 1s;
+  if (failure == RemoteFailure::stalled || failure == RemoteFailure::too_slow)
+    times.first_byte = 100ms;
+  if (failure == RemoteFailure::too_slow && !is_http) times.first_byte = 1s;
   return times;
+}
+
+/// Tries all at once, each on a thread of its own, since they do little but wait.
+template <class Cases, class Try>
+void try_all(const Cases& cases, const Try& try_one) {
+  std::vector<std::thread> threads;
+  for (const auto& one : cases) threads.emplace_back([&] { try_one(one); });
+  for (auto& thread : threads) thread.join();
 }
 
 /// More than any of these tests takes on a slow machine, and less than for ever.

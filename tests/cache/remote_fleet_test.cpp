@@ -181,9 +181,9 @@ TEST(RemoteFleet, GoesOnThroughOutagesOfBothServers) {
   Fleet fleet = fleet_for(redis, nginx, directory);
   // Longer, so that the outages meet the fleet at work.
   fleet.compile = 60ms;
-  fleet.remote.times.first_byte = 1s;
+  fleet.remote.times.first_byte = 700ms;
   // Longer than the outages, and than a moment without a processor.
-  fleet.remote.times.patience = 15s;
+  fleet.remote.times.patience = 6s;
   fleet.remote.times.lease = 10s;
   int in_contact[2], go[2];
   ASSERT_EQ(::pipe2(in_contact, O_CLOEXEC) | ::pipe2(go, O_CLOEXEC), 0);
@@ -213,7 +213,7 @@ TEST(RemoteFleet, GoesOnThroughOutagesOfBothServers) {
       outage_keys += std::filesystem::exists(nginx.object(wire_name_of(key_text_of(key)))) ? 0 : 1;
     redis.kill();
     nginx.stall();
-    std::this_thread::sleep_for(1500ms);
+    std::this_thread::sleep_for(1s);
     nginx.go_on();
     redis.start();
     EXPECT_TRUE(redis.is_up());

@@ -1,14 +1,18 @@
 // What follows from what a server says: who is asked again, who waits, and what is given up.
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "cache/remote/redis_client.hpp"
 #include "remote_fixture.hpp"
 #include "tests/support/fault_server.hpp"
 
@@ -99,6 +103,10 @@ class Leases {
 
 constexpr const char* kNothing = "*2\r\n$-1\r\n$-1\r\n";
 
+RemoteOptions leases_at(std::string url, RemoteTimes times = calm_times()) {
+  return {.leases = std::move(url), .signer = key_of_builder(1), .times = times};
+}
+
 TEST(RemotePolicy, WritesThatAreRefusedAreNotTriedAgainAndKeepNoReadAway) {
   for (const char* status : {"401 Who", "403 No", "405 Not So", "413 Too Large"}) {
     Objects objects(http_answer("404 Not Found", ""), http_answer(status, ""));
@@ -129,7 +137,7 @@ TEST(RemotePolicy, AServerThatGrantsNoLeaseIsReadAndNotWaitedFor) {
 TEST(RemotePolicy, LeasesThatCannotBeGivenUpAreLeftToEnd) {
   Leases leases(kNothing, "+OK\r\n", "");
   RemoteOptions options{.leases = leases.url(), .signer = key_of_builder(1), .times = calm_times()};
-  options.times.first_byte = 1s;
+  options.times.first_byte = 500ms;
   options.times.lease = 600s;
   {
     Host host(options);
@@ -273,6 +281,73 @@ TEST(RemotePolicy, WhoMakesNothingTakesNoLease) {
   const auto looked = host.store.fetch(digest_of(text), text, Wish::look);
   EXPECT_FALSE(looked.lease || looked.busy);
   EXPECT_TRUE(host.fetch(7).lease) << "it is still asked for when it is to be made";
+}
+
+TEST(RemotePolicy, ALeaseEndsWithAHolderThatIsKilled) {
+  KILN_REQUIRES_SERVERS();
+  const test::RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  auto times = calm_times();
+  times.lease = 400ms;
+  int taken[2];
+  ASSERT_EQ(::pipe(taken), 0);
+  const pid_t holder = test::start_child([&] {
+    Host host(leases_at(redis.url(), times));
+    const auto fetched = host.fetch(7);
+    if (!fetched.lease || ::write(taken[1], "x", 1) != 1) return 1;
+    std::this_thread::sleep_for(kLong);
+    return 0;
+  });
+  char byte = 0;
+  ::close(taken[1]);
+  ASSERT_EQ(::read(taken[0], &byte, 1), 1);
+  ::close(taken[0]);
+  ::kill(holder, SIGKILL);
+  EXPECT_EQ(test::wait_for(holder), 128 + SIGKILL);
+  Host waiter(leases_at(redis.url(), calm_times()));
+  Fetched fetched;
+  EXPECT_TRUE(soon([&] { return bool((fetched = waiter.fetch(7)).lease); }));
+  EXPECT_EQ(waiter.counters().gave_up, 0u);
+}
+
+TEST(RemotePolicy, AHolderThatNeverEndsIsWaitedForUpToTheLimit) {
+  KILN_REQUIRES_SERVERS();
+  const test::RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  auto times = calm_times();
+  times.longest_lease_wait = 200ms;
+  Host waiter(leases_at(redis.url(), times));
+  auto long_lease = times;
+  long_lease.lease = 1h;
+  const auto client =
+      *RedisClient::open(*parse_remote_url(redis.url()), leases_at(redis.url(), long_lease));
+  ASSERT_TRUE(client->take_lease(wire_name_of(key_text_of(7)), "another").yes);
+  EXPECT_TRUE(waiter.fetch(7).busy);
+  EXPECT_TRUE(soon([&] { return !waiter.fetch(7).busy; }));
+  EXPECT_EQ(waiter.counters().gave_up, 1u);
+}
+
+TEST(RemotePolicy, ObjectsOfABuilderWhoIsOffTheListKeepNoLeaseAway) {
+  KILN_REQUIRES_SERVERS();
+  const test::RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  const auto options = leases_at(redis.url());
+  auto old = options;
+  old.signer = key_of_builder(2);
+  Host before(old);
+  Host now(options);
+  for (int key = 0; key < 6; ++key) ASSERT_TRUE(before.publish(key).ok());
+  ASSERT_TRUE(before.store.flush(kLong).ok());
+  for (int key = 0; key < 6; ++key) {
+    auto fetched = now.fetch(key);
+    EXPECT_TRUE(fetched.lease) << key;
+    ASSERT_TRUE(now.publish(key, std::move(fetched.lease)).ok());
+  }
+  ASSERT_TRUE(now.store.flush(kLong).ok());
+  // It looks before and after it takes the lease.
+  EXPECT_EQ(now.counters().of(RemoteFailure::untrusted_signer), 12u);
+  Host reader(options);
+  EXPECT_TRUE(reader.fetch(5).entry) << "and they are replaced";
 }
 
 }  // namespace

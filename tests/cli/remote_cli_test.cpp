@@ -13,6 +13,16 @@ class RemoteCli : public CliTest {
     environment_["KILN_CACHE_SIGNERS"] = object_of(made)["public_key"];
   }
   std::filesystem::path key() const { return directory_ / "builder.key"; }
+  /// What it says of the remote cache.
+  nlohmann::json doctor(int exit_code) const {
+    const auto result = kiln({"doctor", "--json", "--cache-dir", cache().string()});
+    EXPECT_EQ(result.exit_code, exit_code) << result.out << result.err;
+    EXPECT_EQ((result.out + result.err).find("s3cret"), std::string::npos) << result.out;
+    const auto object = object_of(result);
+    for (const auto& check : object["checks"])
+      if (check["name"] == "remote cache") return check;
+    return {};
+  }
   ProcessResult with_manifest(const std::string& verb, const char* cache,
                               std::vector<std::string> more) const {
     auto arguments = prewarm_arguments(directory_ / cache, std::move(more));
@@ -39,6 +49,17 @@ TEST_F(RemoteCli, WhatOneHostMakesTheOthersGet) {
   ASSERT_EQ(servers.size(), 2u);
   EXPECT_EQ(servers[0]["writes"], true);
   EXPECT_EQ(servers[1]["leases"], true);
+
+  environment_["KILN_REMOTE"] = nginx.url() + ',' + redis.url();
+  environment_["KILN_REMOTE_KEY"] = key().string();
+  const auto remote = doctor(0);
+  EXPECT_EQ(remote["state"], "ok") << remote.dump();
+  EXPECT_EQ(remote["origin"], "KILN_REMOTE");
+  EXPECT_EQ(remote["facts"]["servers"][0]["serves"], true);
+  EXPECT_EQ(remote["facts"]["servers"][1]["leases"], true);
+  EXPECT_EQ(remote["facts"]["signers"], 1);
+  environment_.erase("KILN_REMOTE");
+  environment_.erase("KILN_REMOTE_KEY");
 
   const std::vector<std::string> urls = {"--remote", nginx.url(), "--remote", redis.url(),
                                          "--json"};
@@ -95,6 +116,23 @@ TEST_F(RemoteCli, AServerThatIsNotThereFailsACheckAndNoPrewarm) {
   const auto warmed = with_manifest("prewarm", "one", {"--remote", url, "--json"});
   EXPECT_EQ(warmed.exit_code, 0) << warmed.err;
   EXPECT_EQ(report_of(warmed)["compiled"], 3);
+
+  environment_["KILN_REMOTE"] = url;
+  const auto absent = doctor(0);
+  EXPECT_EQ(absent["facts"]["servers"][0]["error"], "cannot_connect");
+  EXPECT_EQ(absent["state"], "note");
+  // What keeps every process from opening its cache is more than that.
+  write_file(directory_ / "token", "s3cret\n");
+  std::filesystem::permissions(directory_ / "token", std::filesystem::perms(0644));
+  environment_["KILN_REMOTE_TOKEN"] = (directory_ / "token").string();
+  auto refused = doctor(3);
+  EXPECT_EQ(refused["state"], "problem");
+  EXPECT_NE(refused["lines"][0].get<std::string>().find("defaultMode 0400"), std::string::npos);
+  environment_.erase("KILN_REMOTE_TOKEN");
+  environment_.erase("KILN_CACHE_SIGNERS");
+  refused = doctor(3);
+  EXPECT_EQ(refused["state"], "problem");
+  EXPECT_NE(refused["cure"].get<std::string>().find("KILN_CACHE_SIGNERS"), std::string::npos);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -21,6 +23,9 @@ using namespace kiln::cache;
 using kiln::fuzz::must;
 
 constexpr std::uint64_t kMostBytes = 2048;
+// So much of a body tells how long it may be.
+constexpr std::size_t kEnoughBytes = 8;
+constexpr std::uint64_t kMostWanted = 512;
 
 /// Answers each request with the input of the moment, and closes the connection.
 struct Server {
@@ -76,8 +81,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::lock_guard lock(server.mutex);
     server.answer.assign(reinterpret_cast<const char*>(data), size);
   }
-  const Answer got = client->get("00");
-  must(got.body.size() <= kMostBytes, "no more is kept than was allowed");
+  std::size_t seen = 0;
+  const Answer got = client->get("00", [&](std::span<const std::byte> so_far) {
+    must(so_far.size() > seen, "it is asked when more has come");
+    seen = so_far.size();
+    return HttpClient::Verdict{.most_bytes =
+                                   seen < kEnoughBytes ? std::nullopt : std::optional(kMostWanted)};
+  });
+  must(got.body.size() <= (seen < kEnoughBytes ? kMostBytes : kMostWanted),
+       "no more is kept than was allowed");
   must(got.failure == RemoteFailure::none || !got.yes, "a failure is no yes");
   must(!got.yes || !got.body.empty(), "success comes with a body");
   must(got.why.size() < 128, "little of what a server writes is shown");

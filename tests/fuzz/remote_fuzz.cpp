@@ -36,14 +36,20 @@ void look_at_object(std::span<std::byte> bytes, bool mended) {
   }
   static const Sha256 key = *sha256_of(std::as_bytes(std::span(kKey)));
   const Signers anyone{.anyone = true};
-  const auto decoded = decode_object(bytes, {.name = digest_of(kKey),
-                                             .key_sha256 = key,
-                                             .key_text = kKey,
-                                             .accepted = anyone,
-                                             .most_bytes = kMostBytes});
+  const WantedObject wanted{.name = digest_of(kKey),
+                            .key_sha256 = key,
+                            .key_text = kKey,
+                            .accepted = anyone,
+                            .most_bytes = kMostBytes};
+  const auto decoded = decode_object(bytes, wanted);
   must(decoded.entry.has_value() == (decoded.failure == RemoteFailure::none),
        "there is an entry, or a reason");
   must(!decoded.entry || decoded.entry->key_text() == kKey, "the entry is the one asked for");
+  const auto early = check_front(bytes.first(bytes.size() / 2), wanted);
+  must(early.failure == RemoteFailure::none || early.failure == decoded.failure,
+       "what is refused early is refused");
+  must(!early.front || !decoded.entry || bytes.size() <= early.front->most_bytes(),
+       "no object is longer than its front says");
 }
 
 /// Two readers of the same bytes, one whole and one in parts, see the same replies.

@@ -1,8 +1,12 @@
 // How a Runtime waits for a fleet, against a server of leases that says what the test wants.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kiln/cache/signing.hpp"
 #include "support/fault_server.hpp"
@@ -51,6 +55,49 @@ TEST_F(RemoteWait, AnotherHostIsWaitedForUpToTheLimit) {
   ASSERT_TRUE(artifact) << message_of(artifact);
   EXPECT_EQ(warnings_with("longer than the wait limit"), 1u);
   EXPECT_EQ(leases_, 0);
+}
+
+TEST_F(RemoteWait, OneProcessOfAHostAsksForAllOfThem) {
+  int urls[2];
+  ASSERT_EQ(::pipe2(urls, O_CLOEXEC), 0);
+  // Started before there are threads; each waits for its URL.
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.push_back(start_child([&] {
+      char url[64] = {};
+      if (::read(urls[0], url, sizeof url) != sizeof url) return 2;
+      auto with = options();
+      with.remote.leases = url;
+      with.remote.accept_anyone = with.remote.send_unsigned = true;
+      with.remote.times.connect = with.remote.times.first_byte = std::chrono::seconds(10);
+      auto runtime = open(with);
+      return compile(runtime, "extern \"C\" __global__ void entry(char) {}") ? 0 : 1;
+    }));
+  std::atomic<int> looks{0}, asking{0}, leases{0};
+  FaultServer server([&](FaultServer& self, int fd) {
+    for (bool asked = false;;) {
+      char part[4096];
+      if (!self.wait(fd)) return;
+      const auto got = ::recv(fd, part, sizeof part, 0);
+      if (got <= 0) return;
+      const std::string_view command(part, static_cast<std::size_t>(got));
+      const bool is_look = command.find("MGET") != std::string_view::npos;
+      if (command.find("\nNX\r") != std::string_view::npos) ++leases;
+      if (is_look && !std::exchange(asked, true)) ++asking;
+      // Another host has it for some looks, so that all come to wait for it.
+      FaultServer::write(fd, !is_look ? "+OK\r\n" : ++looks < 7 ? kAnotherHasIt : kNothing);
+    }
+  });
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    char url[64] = {};
+    server.redis().copy(url, sizeof url - 1);
+    EXPECT_EQ(::write(urls[1], url, sizeof url), static_cast<ssize_t>(sizeof url));
+  }
+  for (const pid_t rank : ranks) EXPECT_EQ(wait_for(rank), 0);
+  EXPECT_EQ(asking, 1) << "connections that asked for the object";
+  EXPECT_EQ(leases, 1);
+  ::close(urls[0]);
+  ::close(urls[1]);
 }
 
 TEST_F(RemoteWait, WithoutACompilerNoLeaseIsTaken) {

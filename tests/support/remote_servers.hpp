@@ -132,14 +132,47 @@ class ServerProcess {
   pid_t pid_ = -1;
 };
 
+/// Certificates of 127.0.0.1, and of an authority of our own that signed them.
+class Certificates {
+ public:
+  static bool can_be_made() { return !program("openssl").empty(); }
+
+  Certificates() {
+    const auto make = [&](const std::string& name, const std::string& more) {
+      const auto at = (directory_ / name).string();
+      const auto command = program("openssl") +
+                           " req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+                           "-days 2 -subj /CN=kiln-" +
+                           name + " -keyout " + at + ".key -out " + at + ".pem " + more +
+                           " 2>/dev/null";
+      return std::system(command.c_str()) == 0;
+    };
+    made_ = make("authority", "") && make("server", "-CA " + authority().string() + " -CAkey " +
+                                                        (directory_ / "authority.key").string() +
+                                                        " -addext subjectAltName=IP:127.0.0.1");
+  }
+  bool are_made() const { return made_; }
+  std::filesystem::path authority() const { return directory_ / "authority.pem"; }
+  std::string server() const { return (directory_ / "server.pem").string(); }
+  std::string key() const { return (directory_ / "server.key").string(); }
+
+ private:
+  TemporaryDirectory directory_;
+  bool made_ = false;
+};
+
 class RedisServer {
  public:
   static bool is_installed() { return !program("redis-server").empty(); }
 
-  explicit RedisServer(std::vector<std::string> more = {}) : more_(std::move(more)) { start(); }
+  /// `tls`, which may be null, must live as long.
+  explicit RedisServer(std::vector<std::string> more = {}, const Certificates* tls = nullptr)
+      : more_(std::move(more)), tls_(tls) {
+    start();
+  }
   void start() {
     std::vector<std::string> arguments = {program("redis-server"),
-                                          "--port",
+                                          tls_ != nullptr ? "--tls-port" : "--port",
                                           std::to_string(port()),
                                           "--bind",
                                           "127.0.0.1",
@@ -151,16 +184,24 @@ class RedisServer {
                                           directory_.path().string(),
                                           "--logfile",
                                           (directory_ / "log").string()};
+    if (tls_ != nullptr)
+      arguments.insert(
+          arguments.end(),
+          {"--port", "0", "--tls-auth-clients", "no", "--tls-cert-file", tls_->server(),
+           "--tls-key-file", tls_->key(), "--tls-ca-cert-file", tls_->authority().string()});
     arguments.insert(arguments.end(), more_.begin(), more_.end());
     up_ = process_.start(std::move(arguments), port());
   }
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
   int port() const { return port_.number(); }
-  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port()); }
+  std::string url() const {
+    return (tls_ != nullptr ? "rediss" : "redis") + ("://127.0.0.1:" + std::to_string(port()));
+  }
 
  private:
   std::vector<std::string> more_;
+  const Certificates* tls_;
   TemporaryDirectory directory_;
   ReservedPort port_;
   bool up_ = false;
@@ -172,7 +213,9 @@ class NginxServer {
  public:
   static bool is_installed() { return !program("nginx").empty(); }
 
-  explicit NginxServer(const std::string& in_location = {}) {
+  /// `tls`, which may be null, must live as long.
+  explicit NginxServer(const std::string& in_location = {}, const Certificates* tls = nullptr)
+      : scheme_(tls != nullptr ? "https" : "http") {
     const auto folder = directory_.path().string();
     std::filesystem::create_directories(directory_ / "objects");
     // One process: workers of a killed master would go on, and keep the test's output open.
@@ -184,8 +227,11 @@ class NginxServer {
             "  keepalive_requests 100000;\n";
     for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
       text += std::string("  ") + kind + "_temp_path " + folder + "/" + kind + ";\n";
-    text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_.number()) +
-            " backlog=4096;\n    location /kiln/ {\n      root " + folder +
+    text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_.number()) + " backlog=4096" +
+            (tls != nullptr ? " ssl http2;\n    ssl_certificate " + tls->server() +
+                                  ";\n    ssl_certificate_key " + tls->key()
+                            : "") +
+            ";\n    location /kiln/ {\n      root " + folder +
             "/objects;\n      dav_methods PUT;\n      create_full_put_path on;\n"
             "      client_max_body_size 64m;\n" +
             in_location + "    }\n  }\n}\n";
@@ -198,12 +244,15 @@ class NginxServer {
   void go_on() { process_.signal(SIGCONT); }
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_.number()) + "/kiln"; }
+  std::string url() const {
+    return scheme_ + "://127.0.0.1:" + std::to_string(port_.number()) + "/kiln";
+  }
   std::filesystem::path object(const std::string& name) const {
     return directory_ / ("objects/kiln/ac/" + name);
   }
 
  private:
+  std::string scheme_;
   TemporaryDirectory directory_;
   ReservedPort port_;
   bool up_ = false;

@@ -39,7 +39,7 @@ struct RemoteTimes {
   /// A body may take as long as this rate needs for it, and first_byte on top.
   std::uint64_t bytes_per_second = std::uint64_t{4} << 20;
   /// A server that fails is left alone: first for this long, then twice as long each time, each
-  /// time more or less by a half at random.
+  /// time more or less by a half at random; and for no less than its failure cost.
   std::chrono::milliseconds shortest_break{250};
   std::chrono::milliseconds longest_break{30'000};
   /// A server that failed and has served since is waited for: from this long to twice as long after
@@ -88,23 +88,24 @@ struct RemoteOptions {
 /// Why a server was of no use. Each is counted under its own name, and none is a miss.
 enum class RemoteFailure : unsigned char {
   none,
-  skipped,           ///< not asked: it failed a moment ago
-  cannot_connect,    ///< refused, unknown name, or no connection in time
-  tls,               ///< its certificate or its TLS will not do
-  reset,             ///< the connection ended in the middle
-  stalled,           ///< no first byte in time
-  too_slow,          ///< the body did not come in time
-  empty_body,        ///< success, and nothing with it
-  short_body,        ///< the body ended before its length
-  too_large,         ///< more than an object may have, or over 64 KiB of headers
-  redirected,        ///< the answer is elsewhere, where we do not go
-  access_denied,     ///< 401, 403; NOAUTH, WRONGPASS, NOPERM
-  server_error,      ///< 5xx; an error of Redis
-  bad_status,        ///< any other status
-  bad_reply,         ///< not the protocol
-  damaged_object,    ///< no object, or one whose bytes differ from what was signed
-  wrong_object,      ///< signed, and of another key
-  bad_signature,     ///< not the signer's, or of other contents
+  skipped,         ///< not asked: it failed a moment ago
+  cannot_connect,  ///< refused, unknown name, or no connection in time
+  tls,             ///< its certificate or its TLS will not do
+  reset,           ///< the connection ended in the middle
+  stalled,         ///< no first byte in time
+  too_slow,        ///< the body did not come in time
+  empty_body,      ///< success, and nothing with it
+  short_body,      ///< the body ended before its length
+  too_large,       ///< more than an object may have, or over 64 KiB of headers
+  redirected,      ///< the answer is elsewhere, where we do not go
+  access_denied,   ///< 401, 403; NOAUTH, WRONGPASS, NOPERM
+  overloaded,      ///< 408, 429, 503; LOADING, BUSY, TRYAGAIN: it asks to be left alone for a while
+  server_error,    ///< any other 5xx; an error of Redis
+  bad_status,      ///< any other status
+  bad_reply,       ///< not the protocol
+  damaged_object,  ///< no object, or one whose bytes differ from what was signed
+  wrong_object,    ///< signed, and of another key
+  bad_signature,   ///< not the signer's, or of other contents
   untrusted_signer,  ///< of nobody who is listed, or no longer
   unsigned_object,
   expands_too_far,  ///< decompresses to more than the signed size
