@@ -44,14 +44,14 @@ Result<std::string> build_id_of(const fs::path& path, const SharedObject& object
   return "xxh3-" + cache::digest_of(*content).hex();
 }
 
-struct Builtins {
+struct BuiltinsFile {
   fs::path path{};
   int minor = 0;
 };
 
 // One file for each minor version of `major` in `directory`, newest first.
-std::vector<Builtins> builtins_in(const fs::path& directory, int major) {
-  std::vector<Builtins> found;
+std::vector<BuiltinsFile> builtins_in(const fs::path& directory, int major) {
+  std::vector<BuiltinsFile> found;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
@@ -59,11 +59,11 @@ std::vector<Builtins> builtins_in(const fs::path& directory, int major) {
     if (version.size() >= 2 && version[0] == major) found.push_back({entry->path(), version[1]});
   }
   // The shortest name is the one that NVRTC itself asks the loader for.
-  std::sort(found.begin(), found.end(), [](const Builtins& a, const Builtins& b) {
+  std::sort(found.begin(), found.end(), [](const BuiltinsFile& a, const BuiltinsFile& b) {
     if (a.minor != b.minor) return a.minor > b.minor;
     return std::pair(a.path.native().size(), a.path) < std::pair(b.path.native().size(), b.path);
   });
-  const auto same = [](const Builtins& a, const Builtins& b) { return a.minor == b.minor; };
+  const auto same = [](const BuiltinsFile& a, const BuiltinsFile& b) { return a.minor == b.minor; };
   found.erase(std::unique(found.begin(), found.end(), same), found.end());
   return found;
 }
@@ -75,7 +75,7 @@ std::optional<int> minor_in_name(const fs::path& real, int major) {
   return version[1];
 }
 
-Result<Builtins> choose_builtins(const fs::path& library, int major, std::string& ambiguity) {
+Result<BuiltinsFile> choose_builtins(const fs::path& library, int major, std::string& ambiguity) {
   std::error_code error;
   const auto canonical = fs::canonical(library, error);
   const auto real = error ? library : canonical;
@@ -88,7 +88,7 @@ Result<Builtins> choose_builtins(const fs::path& library, int major, std::string
   if (found.empty()) return unusable("no " + name + " beside it");
   if (wanted) {
     const auto own = std::find_if(found.begin(), found.end(),
-                                  [&](const Builtins& b) { return b.minor == *wanted; });
+                                  [&](const BuiltinsFile& b) { return b.minor == *wanted; });
     if (own == found.end())
       return unusable("no " + name + " beside it, but " + found[0].path.filename().string());
     return *own;
@@ -144,7 +144,7 @@ Result<NvrtcFiles> examine_nvrtc(const fs::path& library) {
     return unusable("NVRTC " + std::to_string(version[0]) + " is older than " + floor);
 
   NvrtcFiles files{.library = library, .major = version[0]};
-  KILN_TRY(const Builtins builtins, choose_builtins(library, files.major, files.ambiguity));
+  KILN_TRY(const BuiltinsFile builtins, choose_builtins(library, files.major, files.ambiguity));
   files.builtins = builtins.path;
   files.minor = builtins.minor;
   if (files.major == kOldestNvrtcMajor && files.minor < kOldestNvrtcMinor)

@@ -9,10 +9,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double milliseconds(std::chrono::nanoseconds time) {
+double in_milliseconds(std::chrono::nanoseconds time) {
   return static_cast<double>(time.count()) / 1e6;
 }
-double microseconds(std::chrono::nanoseconds time) {
+double in_microseconds(std::chrono::nanoseconds time) {
   return static_cast<double>(time.count()) / 1e3;
 }
 
@@ -27,12 +27,12 @@ Json json_of(const KernelReport& kernel) {
                {"arch", kernel.architecture},
                {"group", kernel.group},
                {"origin", to_string(kernel.origin)},
-               {"ms", milliseconds(kernel.time)},
-               {"began_ms", milliseconds(kernel.began)},
-               {"queue_ms", milliseconds(kernel.queue)},
-               {"verify_ms", milliseconds(kernel.verify)},
-               {"compile_ms", milliseconds(kernel.compile)},
-               {"load_ms", milliseconds(kernel.load)},
+               {"ms", in_milliseconds(kernel.time)},
+               {"began_ms", in_milliseconds(kernel.began)},
+               {"queue_ms", in_milliseconds(kernel.queue)},
+               {"verify_ms", in_milliseconds(kernel.verify)},
+               {"compile_ms", in_milliseconds(kernel.compile)},
+               {"load_ms", in_milliseconds(kernel.load)},
                {"lane", kernel.lane},
                {"retried", kernel.retried},
                {"header_shared", kernel.header_shared},
@@ -58,9 +58,9 @@ std::string to_json(const WarmupReport& report) {
   double verify = 0, compile = 0, load = 0;
   for (const auto& kernel : report.kernels) {
     kernels.push_back(json_of(kernel));
-    verify += milliseconds(kernel.verify);
-    compile += milliseconds(kernel.compile);
-    load += milliseconds(kernel.load);
+    verify += in_milliseconds(kernel.verify);
+    compile += in_milliseconds(kernel.compile);
+    load += in_milliseconds(kernel.load);
   }
   return text_of({{"requested", report.requested},
                   {"compiled", report.compiled},
@@ -74,7 +74,7 @@ std::string to_json(const WarmupReport& report) {
                   {"stopped", report.stopped},
                   {"nvrtc_loaded", report.nvrtc_loaded},
                   {"toolchain", report.toolchain},
-                  {"seconds", milliseconds(report.time) / 1e3},
+                  {"seconds", in_milliseconds(report.time) / 1e3},
                   {"verify_ms", verify},
                   {"compile_ms", compile},
                   {"load_ms", load},
@@ -91,8 +91,8 @@ std::string to_trace(const WarmupReport& report) {
       events.push_back({{"name", name},
                         {"cat", category},
                         {"ph", "X"},
-                        {"ts", microseconds(began)},
-                        {"dur", microseconds(took)},
+                        {"ts", in_microseconds(began)},
+                        {"dur", in_microseconds(took)},
                         {"pid", 1},
                         {"tid", row},
                         {"args",

@@ -57,7 +57,7 @@ std::string number(double value, int decimals) {
   return text;
 }
 
-std::string milliseconds(std::chrono::nanoseconds time) {
+std::string milliseconds_text(std::chrono::nanoseconds time) {
   return number(static_cast<double>(time.count()) / 1e6, 1);
 }
 
@@ -90,8 +90,8 @@ class Page {
           bar(kernel, "load", kernel.began + worked(kernel), kernel.load);
       text_ += "</div>\n";
     }
-    text_ += "<div class=axis><span>0</span><span>" + milliseconds(whole_ / 2) +
-             " ms</span><span>" + milliseconds(whole_) + " ms</span></div>\n";
+    text_ += "<div class=axis><span>0</span><span>" + milliseconds_text(whole_ / 2) +
+             " ms</span><span>" + milliseconds_text(whole_) + " ms</span></div>\n";
     table();
     text_ += "</body></html>\n";
     return std::move(text_);
@@ -106,7 +106,7 @@ class Page {
     text_ += "<h1>Warmup of " + std::to_string(report_.requested) + " kernels</h1><p>" +
              std::to_string(report_.hits) + " hits, " + std::to_string(report_.compiled) +
              " compiled, " + std::to_string(report_.waited) + " waited for, " +
-             std::to_string(report_.failed) + " failed, in " + milliseconds(report_.time) +
+             std::to_string(report_.failed) + " failed, in " + milliseconds_text(report_.time) +
              " ms; " + std::to_string(report_.cubin_bytes) + " bytes of code</p>\n";
     for (const auto& line :
          {report_.jobs_reason,
@@ -129,7 +129,7 @@ class Page {
     const auto name = escaped(kernel.kernel + " " + kernel.architecture);
     text_ += "<span class=\"bar " + std::string(kind) + "\" style=\"left:" + percent(began) +
              "%;width:" + percent(took) + "%\" title=\"" + name + ", " + std::string(kind) + ", " +
-             milliseconds(took) + " ms\">" + name + "</span>";
+             milliseconds_text(took) + " ms\">" + name + "</span>";
   }
 
   void table() {
@@ -141,7 +141,7 @@ class Page {
                "<td>" + (kernel.key == cache::Digest{} ? std::string() : kernel.key.hex()) +
                "<td>" + std::string(to_string(kernel.origin)) + (kernel.retried ? ", retried" : "");
       for (const auto time : {kernel.queue, kernel.verify, kernel.compile, kernel.load})
-        text_ += "<td>" + milliseconds(time);
+        text_ += "<td>" + milliseconds_text(time);
       for (const std::size_t count :
            {kernel.cubin_bytes, static_cast<std::size_t>(kernel.usage.registers),
             static_cast<std::size_t>(kernel.usage.spill_store_bytes)})

@@ -16,7 +16,7 @@
 namespace kiln::cache {
 namespace {
 
-constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kFirstRetry{100};
 
 }  // namespace
 
@@ -99,7 +99,7 @@ void LeaseKeeper::work() {
     if (stopping_ || Clock::now() < next) continue;
     const bool failed = !renew_all(lock);
     // One that comes back without its memory is to know of these before others take them.
-    pause = failed ? std::clamp<Clock::duration>(2 * pause, kFirstPause, interval) : interval;
+    pause = failed ? std::clamp<Clock::duration>(2 * pause, kFirstRetry, interval) : interval;
     next = Clock::now() + (failed ? jittered(pause, 0.5, 1) : pause);
     if (!failed) pause = {};
   }
