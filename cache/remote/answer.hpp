@@ -3,8 +3,10 @@
 // Threads: values.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,12 @@ constexpr bool is_for_all(RemoteFailure failure) noexcept {
 /// Whether the server answered well, with an object that is not believed.
 constexpr bool is_of_object(RemoteFailure failure) noexcept {
   return failure >= RemoteFailure::damaged_object;
+}
+
+/// How long an answer, or a request, of so many bytes may take.
+inline std::chrono::milliseconds time_for(std::uint64_t bytes, const RemoteTimes& times) {
+  return times.first_byte + std::chrono::milliseconds(
+                                bytes * 1000 / std::max<std::uint64_t>(times.bytes_per_second, 1));
 }
 
 struct Answer {

@@ -122,11 +122,6 @@ int on_rewind(void* self, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-std::chrono::milliseconds time_for(std::uint64_t bytes, const RemoteTimes& times) {
-  return times.first_byte + std::chrono::milliseconds(
-                                bytes * 1000 / std::max<std::uint64_t>(times.bytes_per_second, 1));
-}
-
 struct Connection {
   Easy easy{};
   Multi multi{};  // ended first: the easy handle is in it only during a transfer

@@ -16,11 +16,6 @@ namespace {
 // Of a reply: what surrounds an object in it.
 constexpr std::uint64_t kReplyRoom = 4096;
 
-std::chrono::milliseconds time_for(std::uint64_t bytes, const RemoteTimes& times) {
-  return times.first_byte + std::chrono::milliseconds(
-                                bytes * 1000 / std::max<std::uint64_t>(times.bytes_per_second, 1));
-}
-
 }  // namespace
 
 RedisConnection::RedisConnection(const RemoteUrl& url, const RemoteOptions& options)
