@@ -288,7 +288,8 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   std::stable_sort(to_look_.begin(), to_look_.end(),
                    [](const Task* a, const Task* b) { return a->rank < b->rank; });
   jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
-  const auto wanted = std::min<std::size_t>(tasks_.size(), jobs_.jobs);
+  if (options.cancel.stop_requested()) stop("cancelled");
+  const auto wanted = stopped_ ? 0 : std::min<std::size_t>(tasks_.size(), jobs_.jobs);
   while (threads_ < wanted && start_thread()) continue;
   if (threads_ == 0 && wanted != 0) {
     // No thread can be made: this one does the work, and then the rest of its own.
@@ -338,11 +339,13 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     done_ += task->done;
   }
 
-  report.stopped = why_stopped_;
   report.jobs = jobs_.jobs;
   report.jobs_reason = jobs_.reason;
   for (auto& task : tasks_) {
     report.kernels.push_back(task.report);
+    // A stop that came when all was finished has stopped nothing.
+    if (!task.done || task.report.status.code() == ErrorCode::not_ready)
+      report.stopped = why_stopped_;
     if (task.done) continue;
     auto& kernel = report.kernels.back();
     kernel.origin = Origin::failed;
