@@ -1,6 +1,7 @@
 #include "runtime/shared_header.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -81,8 +82,15 @@ std::string directory_prefix(pid_t process) {
 }
 
 // NVRTC maps a file of its own into its heap and writes another; where there is no room for a page
-// of them, the process ends by SIGBUS.
+// of them, the process ends by SIGBUS, and beyond the limit on files by SIGXFSZ.
 Status has_room(const std::filesystem::path& directory) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur >> 20 < kRoomMebibytes)
+    return Error(ErrorCode::io_failed, "a file may have " + std::to_string(limit.rlim_cur >> 20) +
+                                           " MiB, and NVRTC may take " +
+                                           std::to_string(kRoomMebibytes) +
+                                           "; raise the limit (ulimit -f)");
   struct ::statvfs space {};
   if (::statvfs(directory.c_str(), &space) != 0) return no_file(directory.c_str());
   const auto mebibytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize >> 20;

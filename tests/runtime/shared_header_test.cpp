@@ -1,6 +1,8 @@
 // Precompiled headers: that they change the time and nothing else.
 #include "runtime/shared_header.hpp"
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 
 #include "runtime/compiler.hpp"
@@ -206,6 +208,14 @@ TEST_F(SharedHeaderTest, TroubleCostsTheHeaderAndNotTheBuild) {
   ::setenv("TMPDIR", "/proc", 1);  // a file system that is always full
   compiler_.forget_headers();
   expect_without(made, "MiB free");
+  ::setenv("TMPDIR", temporary_.c_str(), 1);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit low{std::size_t{100} << 20, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  compiler_.forget_headers();
+  expect_without(made, "ulimit -f");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   ::setenv("TMPDIR", temporary_.c_str(), 1);
   compiler_.forget_headers();
   EXPECT_NE(cubin_with_header(made), "");
