@@ -1,5 +1,7 @@
 #include "runtime/compile_service.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -60,8 +62,14 @@ Outcome failure(const cache::Digest& key, Error error) {
 
 }  // namespace
 
+unsigned random_seed() {
+  const auto time = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+  const auto process = static_cast<std::uint64_t>(::getpid()) << 40;
+  return static_cast<unsigned>((time ^ process) * 0x9e3779b97f4a7c15u >> 32);
+}
+
 std::chrono::milliseconds poll_interval() {
-  thread_local std::minstd_rand random(std::random_device{}());
+  thread_local std::minstd_rand random(random_seed());
   return std::chrono::milliseconds(std::uniform_int_distribution<int>(5, 15)(random));
 }
 
@@ -471,7 +479,7 @@ void CompileService::record_toolchain() {
   static_cast<void>(store_->add_record(kToolchainRecords, installed->toolchain().to_text()).ok());
 }
 
-void CompileService::wait_for_change(std::chrono::milliseconds longest) {
+void CompileService::wait_for_change(std::chrono::microseconds longest) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, longest);
 }

@@ -34,6 +34,9 @@ namespace kiln {
 /// its entries.
 std::vector<ToolchainId> recorded_toolchains(const cache::Store& store);
 
+/// Another one in each thread of each process. The system's own source is no faster for so little.
+unsigned random_seed();
+
 /// How long to wait until a key that another process compiles is looked at again: never the same,
 /// so that many processes do not fall into step.
 std::chrono::milliseconds poll_interval();
@@ -116,7 +119,7 @@ class CompileService {
   Result<std::optional<Outcome>> held(CompileRequest& request);
 
   /// Waits until something here has finished or `longest` has passed.
-  void wait_for_change(std::chrono::milliseconds longest);
+  void wait_for_change(std::chrono::microseconds longest);
 
   /// Looks `request` up in this process and the store.
   /// Errors  no_toolchain when no key can be made.

@@ -14,6 +14,7 @@
 #include "runtime/compiler.hpp"
 #include "runtime/nvrtc_files.hpp"
 #include "runtime/read_file.hpp"
+#include "runtime/shared_header.hpp"
 #include "runtime/worker_messages.hpp"
 
 namespace kiln {
@@ -54,7 +55,9 @@ void end_with(pid_t parent) {
   for (;;) {
     pollfd wire{kWire, POLLRDHUP, 0};
     const int ready = ::poll(&wire, 1, kPollMilliseconds);
-    if (::getppid() != parent || (ready > 0 && wire.revents != 0)) ::_exit(0);
+    if (::getppid() == parent && (ready <= 0 || wire.revents == 0)) continue;
+    remove_unfinished_headers(::getpid());
+    ::_exit(0);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/process_guard.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
 
@@ -135,6 +136,17 @@ Status make_header(const NvrtcLibrary& nvrtc, const Program& program,
   return {};
 }
 
+// The first compile in a process has NVRTC's signal handlers in place to its end. One that fails at
+// once takes milliseconds for that, most of which the next is spared, and the others leave the
+// handlers alone.
+void compile_nothing(const NvrtcLibrary& nvrtc) {
+  const SignalActions before;
+  NvrtcRun run(nvrtc);
+  const ProgramFile nothing{"nothing.cu", std::make_shared<const std::string>("#error\n")};
+  if (run.create(nothing, {}) == NVRTC_SUCCESS) static_cast<void>(run.compile({}, {}));
+  before.put_back();
+}
+
 }  // namespace
 
 Error compile_stopped(const std::string& kernel, std::string_view architecture) {
@@ -171,6 +183,8 @@ Result<const NvrtcLibrary*> Compiler::library() {
     auto opened = NvrtcLibrary::open(*search_.found);
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
+    const InCompiler inside;
+    compile_nothing(*library_);
     loaded_.store(true, std::memory_order_release);
   }
   return library_.get();

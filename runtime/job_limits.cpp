@@ -1,14 +1,14 @@
 #include "runtime/job_limits.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -21,9 +21,16 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
+// Of a file of the kernel's, which tells no size; empty where there is none.
 std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  std::array<char, 4096> bytes;
+  for (::ssize_t count = 0; (count = ::read(file, bytes.data(), bytes.size())) > 0;)
+    text.append(bytes.data(), static_cast<std::size_t>(count));
+  ::close(file);
+  return text;
 }
 
 // The number that `text` begins with; empty for "max" and what is none.

@@ -52,6 +52,7 @@ std::string to_prometheus(const RuntimeCounters& counters) {
   Text text;
   text.head("hits_total", "counter", "Kernels found without a compile, by where.");
   text.value("hits_total{tier=\"disk\"}", counters.disk_hits);
+  text.value("hits_total{tier=\"lower\"}", counters.lower_tier_hits);
   text.value("hits_total{tier=\"remote\"}", counters.remote_hits);
   text.counter("misses_total", "Kernels that the store did not have.", counters.disk_misses);
   text.counter("compiles_total", "Compiles that succeeded.", counters.compiles);

@@ -1,6 +1,7 @@
 #include "runtime/nvrtc_run.hpp"
 
 #include "runtime/compiler.hpp"
+#include "runtime/process_guard.hpp"
 
 namespace kiln {
 namespace {
@@ -40,7 +41,10 @@ nvrtcResult NvrtcRun::compile(const std::vector<std::string>& arguments,
   for (const auto& argument : arguments) raw.push_back(argument.c_str());
   if (watch.stop && api.set_flow_callback != nullptr)
     api.set_flow_callback(program_, ask_to_stop, const_cast<CompileWatch*>(&watch));
-  result_ = api.compile_program(program_, static_cast<int>(raw.size()), raw.data());
+  {
+    const StackLimit limit;
+    result_ = api.compile_program(program_, static_cast<int>(raw.size()), raw.data());
+  }
   // NVRTC's sizes count the terminating zero.
   std::size_t size = 0;
   if (api.get_program_log_size(program_, &size) == NVRTC_SUCCESS && size != 0) {

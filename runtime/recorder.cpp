@@ -108,8 +108,13 @@ void Recorder::flush() {
 // leaves the old or the new one whole.
 Status Recorder::add_to_file(const Recording& news) const {
   for (;;) {
-    const Descriptor file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    // Non-blocking, for a pipe that nobody reads.
+    const Descriptor file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
     if (file.get() < 0) return failed(file_);
+    struct stat kind {};
+    if (::fstat(file.get(), &kind) != 0) return failed(file_);
+    // A device would be replaced by a file.
+    if (!S_ISREG(kind.st_mode)) return failed(file_, "it is not a regular file");
     while (::flock(file.get(), LOCK_EX) != 0)
       if (errno != EINTR) return failed(file_);
     if (!is_current(file.get(), file_)) continue;
@@ -120,7 +125,8 @@ Status Recorder::add_to_file(const Recording& news) const {
     }
     if (auto status = merge(all, news); !status) return failed(file_, status.error().message());
     const auto pending = file_.string() + ".new";
-    const Descriptor next(::open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const Descriptor next(
+        ::open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (next.get() < 0 || !write_all(next.get(), to_json(all))) return failed(file_);
     if (std::rename(pending.c_str(), file_.c_str()) != 0) return failed(file_);
     return {};

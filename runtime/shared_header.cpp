@@ -1,12 +1,15 @@
 #include "runtime/shared_header.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 
@@ -18,6 +21,8 @@ namespace {
 
 // Between asking whether to stop.
 constexpr std::chrono::milliseconds kTick{20};
+// As much as the heap that NVRTC is given for a header.
+constexpr std::uint64_t kRoomMebibytes = 512;
 
 std::string_view trimmed(std::string_view line) {
   constexpr std::string_view kSpace = " \t\r";
@@ -72,12 +77,37 @@ Error no_file(const char* what) {
   return Error(ErrorCode::io_failed, std::string(what) + ": " + std::strerror(errno));
 }
 
+std::string directory_prefix(pid_t process) {
+  return "kiln-header-" + std::to_string(process) + "-";
+}
+
+// NVRTC maps a file of its own into its heap and writes another; where there is no room for a page
+// of them, the process ends by SIGBUS, and beyond the limit on files by SIGXFSZ.
+Status has_room(const std::filesystem::path& directory) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur >> 20 < kRoomMebibytes)
+    return Error(ErrorCode::io_failed, "a file may have " + std::to_string(limit.rlim_cur >> 20) +
+                                           " MiB, and NVRTC may take " +
+                                           std::to_string(kRoomMebibytes) +
+                                           "; raise the limit (ulimit -f)");
+  struct ::statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0) return no_file(directory.c_str());
+  const auto mebibytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize >> 20;
+  if (mebibytes >= kRoomMebibytes) return {};
+  return Error(ErrorCode::io_failed,
+               "the file system of " + directory.string() + " has " + std::to_string(mebibytes) +
+                   " MiB free, and NVRTC may take " + std::to_string(kRoomMebibytes) +
+                   "; make room there, or name another directory by TMPDIR");
+}
+
 // Made in a directory of our own, and open, but for its name, when it comes back.
 Result<std::shared_ptr<const SharedHeader>> make_file(const SharedHeaders::Make& make) {
   std::error_code failure;
   const auto parent = std::filesystem::temp_directory_path(failure);
   if (failure) return Error(ErrorCode::io_failed, "the directory for temporary files is missing");
-  auto directory = (parent / "kiln-header-XXXXXX").string();
+  if (auto status = has_room(parent); !status) return status.error();
+  auto directory = (parent / (directory_prefix(::getpid()) + "XXXXXX")).string();
   if (::mkdtemp(directory.data()) == nullptr) return no_file(directory.c_str());
   const auto path = directory + "/header";
   const auto status = make(path);
@@ -151,6 +181,17 @@ std::optional<cache::Digest> shared_header_of(const Program& program,
     add(file.digest.hex());
   }
   return cache::digest_of(text);
+}
+
+void remove_unfinished_headers(pid_t process) {
+  std::error_code ignored;
+  const auto parent = std::filesystem::temp_directory_path(ignored);
+  std::vector<std::filesystem::path> found;
+  const auto prefix = directory_prefix(process);
+  for (std::filesystem::directory_iterator at(parent, ignored), end; at != end && !ignored;
+       at.increment(ignored))
+    if (at->path().filename().native().starts_with(prefix)) found.push_back(at->path());
+  for (const auto& directory : found) std::filesystem::remove_all(directory, ignored);
 }
 
 SharedHeader::~SharedHeader() {

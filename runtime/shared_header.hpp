@@ -8,6 +8,8 @@
 // Threads: any member from any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -39,6 +41,9 @@ std::optional<cache::Digest> shared_header_of(const Program& program,
 
 /// The files that stand for a program's own when its header is made: all but the root and the key.
 std::vector<ProgramFile> shared_header_files(const Program& program);
+
+/// What `process`, which has ended, or ends now, in the middle of making one has left behind.
+void remove_unfinished_headers(pid_t process);
 
 /// An open file without a name.
 class SharedHeader {

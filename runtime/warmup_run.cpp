@@ -11,8 +11,11 @@ using std::chrono::milliseconds;
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
 constexpr unsigned kBusyInARow = 4;
-// How often the sleep between looking at busy keys is doubled while none of them ends.
-constexpr unsigned kMostIdlePolls = 2;
+// Between looks at busy keys: a part of the time for which none has ended, so that a short compile
+// is seen soon and a long one is not asked for often; never the same, so that many processes do not
+// fall into step.
+constexpr int kPartOfWait = 8;
+constexpr std::chrono::microseconds kShortestSleep{2000}, kLongestSleep{40000};
 // Between looks at the clock and at who wants the warmup to end.
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
@@ -53,11 +56,19 @@ void WarmupRun::work(unsigned lane) {
     --active_;
     const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
     changed_.notify_all();
-    finished_.notify_all();
+    if (!ended_.empty()) finished_.notify_all();
     if (!stays) return;
   }
   --threads_;
   finished_.notify_all();
+}
+
+std::chrono::microseconds WarmupRun::time_to_sleep() {
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_end_);
+  const auto usual = std::clamp(waited / kPartOfWait, kShortestSleep, kLongestSleep).count();
+  return std::chrono::microseconds(
+      std::uniform_int_distribution<std::int64_t>(usual / 2, usual * 3 / 2)(random_));
 }
 
 // Waits until there is something to do; nothing once all is done or stopped.
@@ -99,8 +110,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         return {task, Reach::make};
       }
       if (all_busy) {
-        const auto sleep = poll_interval() * (1 << idle_polls_);
-        idle_polls_ = std::min(idle_polls_ + 1, kMostIdlePolls);
+        const auto sleep = time_to_sleep();
         lock.unlock();
         state_.service.wait_for_change(sleep);
         lock.lock();
@@ -160,7 +170,8 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     share_work();
     return true;
   }
-  busy_in_a_row_ = idle_polls_ = 0;
+  busy_in_a_row_ = 0;
+  last_end_ = now;
   if (task.was_busy) look_again();
 
   auto& report = task.report;
@@ -277,7 +288,8 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   std::stable_sort(to_look_.begin(), to_look_.end(),
                    [](const Task* a, const Task* b) { return a->rank < b->rank; });
   jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
-  const auto wanted = std::min<std::size_t>(tasks_.size(), jobs_.jobs);
+  if (options.cancel.stop_requested()) stop("cancelled");
+  const auto wanted = stopped_ ? 0 : std::min<std::size_t>(tasks_.size(), jobs_.jobs);
   while (threads_ < wanted && start_thread()) continue;
   if (threads_ == 0 && wanted != 0) {
     // No thread can be made: this one does the work, and then the rest of its own.
@@ -327,11 +339,13 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     done_ += task->done;
   }
 
-  report.stopped = why_stopped_;
   report.jobs = jobs_.jobs;
   report.jobs_reason = jobs_.reason;
   for (auto& task : tasks_) {
     report.kernels.push_back(task.report);
+    // A stop that came when all was finished has stopped nothing.
+    if (!task.done || task.report.status.code() == ErrorCode::not_ready)
+      report.stopped = why_stopped_;
     if (task.done) continue;
     auto& kernel = report.kernels.back();
     kernel.origin = Origin::failed;

@@ -77,6 +77,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
+  std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
   bool settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane);
@@ -108,8 +109,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::deque<Task*> busy_;                     // somebody else compiles them
   bool work_is_shared_ = false;
   unsigned busy_in_a_row_ = 0;
-  unsigned idle_polls_ = 0;  // in a row that found nothing
-  std::minstd_rand random_{std::random_device{}()};
+  Clock::time_point last_end_ = start_;  // when a kernel had its outcome
+  std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report
   std::size_t looking_ = 0;

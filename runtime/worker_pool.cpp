@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runtime/fork_generation.hpp"
+#include "runtime/shared_header.hpp"
 #include "runtime/worker_messages.hpp"
 
 namespace kiln {
@@ -92,9 +93,13 @@ class WorkerPool::Process {
     int status = 0;
     pid_t waited = 0;
     while ((waited = ::waitpid(pid_, &status, 0)) < 0 && errno == EINTR) continue;
+    if (makes_header_) remove_unfinished_headers(pid_);
     pid_ = -1;
     return waited > 0 ? std::optional(status) : std::nullopt;
   }
+
+  /// Whether the compile in hand may make a precompiled header.
+  void makes_header(bool yes) noexcept { makes_header_ = yes; }
 
   bool ours() const noexcept { return generation_ == fork_generation(); }
 
@@ -102,6 +107,7 @@ class WorkerPool::Process {
   pid_t pid_;
   int wire_;
   unsigned generation_;
+  bool makes_header_ = false;
 };
 
 Result<std::shared_ptr<WorkerPool::Process>> WorkerPool::Process::start(
@@ -174,6 +180,7 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
                                     .program = program,
                                     .share_header = watch.share_header});
   std::string message;
+  process->makes_header(watch.share_header);
   const auto exchanged = process->exchange(framed(job), message, watch);
   if (exchanged == Process::Exchange::stopped) {
     watch.passing = true;
@@ -188,6 +195,7 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
                                                 std::string(architecture) + " [key " +
                                                 key.name.hex() + "]: the compile worker " + how);
   }
+  process->makes_header(false);
   {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(process));

@@ -5,9 +5,9 @@
 //   GET /metrics                      the runtime's counters, for Prometheus
 //   GET /scale?factor=3&values=1,2    runs a kernel: [3,6]
 //
-//   kiln_server [PORT]     8080; 0 takes a free one and says which. The cache is KILN_CACHE_DIR;
-//   where
-//                          there is no GPU the kernels are compiled for KILN_ARCH, or for sm_90a.
+//   kiln_server [PORT]     8080; 0 takes a free one and says which. The cache is KILN_CACHE_DIR.
+//                          Where there is no GPU the kernels are compiled for KILN_ARCH, or for
+//                          sm_90a.
 //
 // SIGTERM ends it within two seconds, and the next start finds what was compiled. kubernetes.yaml
 // shows it with a cache that is filled ahead.
@@ -16,6 +16,7 @@
 #include <httplib.h>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <kiln/runtime.hpp>
 #include <kiln/spdlog.hpp>
 #include <mutex>
@@ -196,6 +197,13 @@ kiln::Status run(int port) {
   KILN_TRY(auto scaling, Scaling::open());
   Progress progress;
   httplib::Server server;
+  // Two servers must not share a port unnoticed, and no idle connection may hold the end up.
+  server.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  server.set_keep_alive_timeout(1);
+  server.set_read_timeout(1);
   serve(server, scaling, progress);
   const int bound = port == 0 ? server.bind_to_any_port("0.0.0.0")
                               : (server.bind_to_port("0.0.0.0", port) ? port : -1);
@@ -214,7 +222,9 @@ kiln::Status run(int port) {
   server.stop();
   listener.join();
   warmup.join();
-  return {};
+  // Without destructors: NVRTC may take long to give back a compile that was left behind. What is
+  // finished is in the cache.
+  std::_Exit(0);
 }
 
 }  // namespace

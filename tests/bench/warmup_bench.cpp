@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -102,21 +104,36 @@ double warmup_seconds(unsigned threads, std::vector<std::string> worker_command)
   return time / 1e6;
 }
 
+// One that this process and its children have together.
+template <class T>
+class Shared {
+ public:
+  Shared() {
+    void* const memory =
+        ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fail("mmap");
+    value_ = new (memory) T{};
+  }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() { ::munmap(value_, sizeof(T)); }
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_; }
+
+ private:
+  T* value_;
+};
+
 // In a process of its own, so that NVRTC is loaded anew each time.
 template <class Work>
 double in_process(const Work& work) {
-  void* const shared =
-      ::mmap(nullptr, sizeof(double), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) fail("mmap");
-  auto* const result = static_cast<double*>(shared);
+  const Shared<double> result;
   if (test::in_child([&] {
         *result = work();
         return 0;
       }) != 0)
     fail("a child failed");
-  const double value = *result;
-  ::munmap(shared, sizeof(double));
-  return value;
+  return *result;
 }
 
 void add_cold(bench::Report& report, unsigned threads) {
@@ -187,10 +204,17 @@ void add_headers(bench::Report& report) {
 
 constexpr int kHerdKernels = 50, kHerdMilliseconds = 20;
 
-// All begin at one instant, with their kernels registered; the last one's end counts, in
-// milliseconds.
+struct Herd {
+  std::atomic<int> ready{0};
+  std::atomic<bool> may_begin{false};  // asked for every 0.2 ms: one word wakes no other process
+  std::chrono::steady_clock::time_point begin{};
+  std::array<std::chrono::steady_clock::time_point, 64> ends{};
+};
+
+// All begin once the last is there with its kernels registered, so that no start of a process is in
+// it; the end of the last warmup counts, in milliseconds.
 double herd(int processes, const std::filesystem::path& cache) {
-  const auto start = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const Shared<Herd> shared;
   std::vector<pid_t> children;
   for (int i = 0; i < processes; ++i)
     children.push_back(test::start_child([&] {
@@ -199,14 +223,22 @@ double herd(int processes, const std::filesystem::path& cache) {
       for (int k = 0; k < kHerdKernels; ++k)
         static_cast<void>(must(runtime.add(
             {.name = "herd", .source = "herd.cu", .key = {{"k", "i32", std::to_string(k)}}})));
-      std::this_thread::sleep_until(start);
+      ++shared->ready;
+      while (!shared->may_begin) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto done = must(runtime.warmup({.architectures = {"sm_90"}, .jobs = 1}));
+      shared->ends[static_cast<std::size_t>(i)] = std::chrono::steady_clock::now();
       return done.failed == 0 ? 0 : 1;
     }));
+  for (int waited = 0; shared->ready < processes; ++waited) {
+    if (waited == 60'000) fail("a process of the herd did not get ready within a minute");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  shared->begin = std::chrono::steady_clock::now();
+  shared->may_begin = true;
   for (const auto child : children)
     if (test::wait_for(child) != 0) fail("a process of the herd failed");
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
+  const auto last = *std::max_element(shared->ends.begin(), shared->ends.end());
+  return std::chrono::duration<double, std::milli>(last - shared->begin).count();
 }
 
 void add_herd(bench::Report& report, int processes) {

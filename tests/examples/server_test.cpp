@@ -9,10 +9,12 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "support/cuda_driver.hpp"
+#include "support/process.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace kiln::test {
@@ -41,10 +43,9 @@ class Server : public ::testing::Test {
     ::close(out[1]);
     FILE* const stream = ::fdopen(out[0], "r");
     ASSERT_NE(stream, nullptr);
-    int port = 0;
-    ASSERT_EQ(std::fscanf(stream, "listening on port %d", &port), 1);
+    ASSERT_EQ(std::fscanf(stream, "listening on port %d", &port_), 1);
     std::fclose(stream);
-    client_.emplace("127.0.0.1", port);
+    client_.emplace("127.0.0.1", port_);
   }
   void TearDown() override {
     if (process_ <= 0) return;
@@ -60,6 +61,7 @@ class Server : public ::testing::Test {
   TemporaryDirectory directory_;
   std::filesystem::path gate_ = directory_ / "gate";
   pid_t process_ = -1;
+  int port_ = 0;
   std::optional<httplib::Client> client_;
 };
 
@@ -91,7 +93,17 @@ TEST_F(Server, IsReadyWhenItsFirstGroupIsAndAnswersAllTheWhile) {
   EXPECT_EQ(get("/scale?factor=9&values=1").first, 400);
 }
 
-TEST_F(Server, EndsAtSigtermInTheMiddleOfItsWarmup) {
+TEST_F(Server, RefusesAPortThatAnotherOneListensOn) {
+  const auto result =
+      run_process({.arguments = {KILN_EXAMPLES_DIRECTORY "/kiln_server", std::to_string(port_)},
+                   .environment = {{"KILN_NVRTC", KILN_FAKE_NVRTC}},
+                   .longest = std::chrono::seconds(10)});
+  EXPECT_EQ(result.exit_code, 1) << result.out;
+  EXPECT_NE(result.err.find("cannot be listened on"), std::string::npos) << result.err;
+}
+
+TEST_F(Server, EndsAtSigtermInTheMiddleOfItsWarmupWithAConnectionOpen) {
+  client_->set_keep_alive(true);
   EXPECT_EQ(get("/readyz").first, 503);
   ASSERT_EQ(::kill(process_, SIGTERM), 0);
   int ended = 0;

@@ -1,6 +1,8 @@
 // Recordings: what a run used, written down, put together, compared, and compiled elsewhere.
 #include "kiln/record.hpp"
 
+#include <sys/stat.h>
+
 #include <thread>
 
 #include "support/fake_compiler.hpp"
@@ -152,6 +154,15 @@ TEST_F(RecordTest, AFileThatCannotBeWrittenIsWarnedAboutOnceAndCostsNothing) {
   auto runtime = open(options);
   for (const auto* name : {"a", "b"}) EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
   EXPECT_EQ(warnings_with("KILN_RECORD"), 1u);
+}
+
+TEST_F(RecordTest, APipeOrADeviceIsNeitherWaitedForNorReplaced) {
+  auto options = recording_options();
+  ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
+  auto runtime = open(options);
+  EXPECT_TRUE(runtime.artifact(add(runtime, "a", ""), kArch));
+  EXPECT_EQ(warnings_with("not a regular file"), 1u);
+  EXPECT_TRUE(std::filesystem::is_fifo(file_));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Precompiled headers: that they change the time and nothing else.
 #include "runtime/shared_header.hpp"
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 
 #include "runtime/compiler.hpp"
@@ -203,6 +205,17 @@ TEST_F(SharedHeaderTest, TroubleCostsTheHeaderAndNotTheBuild) {
   };
   ::setenv("TMPDIR", (directory_ / "missing").c_str(), 1);
   expect_without(made, "temporary files");
+  ::setenv("TMPDIR", "/proc", 1);  // a file system that is always full
+  compiler_.forget_headers();
+  expect_without(made, "MiB free");
+  ::setenv("TMPDIR", temporary_.c_str(), 1);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit low{std::size_t{100} << 20, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  compiler_.forget_headers();
+  expect_without(made, "ulimit -f");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   ::setenv("TMPDIR", temporary_.c_str(), 1);
   compiler_.forget_headers();
   EXPECT_NE(cubin_with_header(made), "");
@@ -210,6 +223,19 @@ TEST_F(SharedHeaderTest, TroubleCostsTheHeaderAndNotTheBuild) {
   write_file(toolkit_ / "heavy.h",
              std::string(kHeader) + "__device__ inline int f() { int a; return a; }\n");
   expect_without(program(text(), 3), "warning");
+}
+
+TEST_F(SharedHeaderTest, WhatAKilledProcessWasMakingIsRemovedAndNothingElse) {
+  for (const auto* name :
+       {"kiln-header-123-a/header", "kiln-header-1234-a/header", "other/header"}) {
+    std::filesystem::create_directories((temporary_ / name).parent_path());
+    write_file(temporary_ / name, "x");
+  }
+  ::setenv("TMPDIR", temporary_.c_str(), 1);
+  remove_unfinished_headers(123);
+  EXPECT_FALSE(std::filesystem::exists(temporary_ / "kiln-header-123-a"));
+  EXPECT_TRUE(std::filesystem::exists(temporary_ / "kiln-header-1234-a/header"));
+  EXPECT_TRUE(std::filesystem::exists(temporary_ / "other/header"));
 }
 
 TEST_F(SharedHeaderTest, AnErrorIsToldAsWithoutIt) {

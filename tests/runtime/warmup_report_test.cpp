@@ -75,14 +75,32 @@ TEST_F(WarmupReportTest, APageStandsAloneAndEscapesWhatItShows) {
   EXPECT_FALSE(to_html({}).empty());
 }
 
+TEST(WarmupPage, EachOriginHasAColourAndManyFailuresAreFolded) {
+  WarmupReport report;
+  for (const auto origin : {Origin::memory, Origin::disk, Origin::lower_tier, Origin::remote,
+                            Origin::compiled, Origin::waited})
+    report.kernels.push_back({.kernel = "k", .origin = origin, .lane = 1});
+  const auto page = to_html(report);
+  for (std::size_t at = page.find("class=\"bar "); at != std::string::npos;
+       at = page.find("class=\"bar ", at + 1)) {
+    const auto kind = page.substr(at + 11, page.find('"', at + 11) - at - 11);
+    EXPECT_NE(page.find("." + kind + "{background:"), std::string::npos) << kind;
+  }
+  for (int i = 0; i < 10; ++i)
+    report.kernels.push_back({.kernel = "k", .status = Error(ErrorCode::compile_failed, "no")});
+  EXPECT_NE(to_html(report).find("<details open><summary>10 kernels"), std::string::npos);
+  report.kernels.push_back(report.kernels.back());
+  EXPECT_NE(to_html(report).find("<details><summary>11 kernels"), std::string::npos);
+}
+
 TEST_F(WarmupReportTest, PrometheusTextHoldsTheCounters) {
   static_cast<void>(report());
   const auto text = to_prometheus(counters_);
   for (const auto* line :
        {"kiln_compiles_total 2\n", "kiln_failed_compiles_total 1\n", "kiln_misses_total 3\n",
-        "kiln_hits_total{tier=\"disk\"} 0\n", "kiln_compile_seconds_count 2\n",
-        "kiln_compile_seconds_bucket{le=\"+Inf\"} 2\n", "kiln_descriptors 0\n",
-        "# TYPE kiln_compile_seconds histogram\n"})
+        "kiln_hits_total{tier=\"disk\"} 0\n", "kiln_hits_total{tier=\"lower\"} 0\n",
+        "kiln_compile_seconds_count 2\n", "kiln_compile_seconds_bucket{le=\"+Inf\"} 2\n",
+        "kiln_descriptors 0\n", "# TYPE kiln_compile_seconds histogram\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   // Each line is a comment or a name of ours and a number.
   std::istringstream lines(text);

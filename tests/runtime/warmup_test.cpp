@@ -240,6 +240,25 @@ TEST_F(WarmupTest, ACancelOrADeadlineKeepsWhatIsFinished) {
     }
 }
 
+TEST_F(WarmupTest, AnEarlyCancelBeginsNothingAndALateOneStopsNothing) {
+  auto runtime = open(fake_options());
+  add(runtime, "a", "");
+  std::stop_source stop;
+  const auto late =
+      warmup(runtime, {.cancel = stop.get_token(), .progress = [&](const Progress& progress) {
+                         if (progress.done == 1) stop.request_stop();
+                       }});
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->compiled, 1u);
+  EXPECT_EQ(late->stopped, "") << "all was finished when it came";
+  add(runtime, "b", "");
+  const auto early = warmup(runtime, {.cancel = stop.get_token()});
+  ASSERT_TRUE(early);
+  EXPECT_EQ(early->stopped, "cancelled");
+  EXPECT_EQ(early->failed, 2u);
+  EXPECT_EQ(begun("b"), 0u);
+}
+
 // The real compiler, in the middle of a compile, when the process ends.
 TEST_F(WarmupTest, AProcessMayEndWhileACompileIsLeftToItsRuntime) {
   KILN_REQUIRES_NVRTC();

@@ -50,7 +50,9 @@ struct RuntimeOptions {
   std::chrono::milliseconds compile_limit{};
   /// Starts a process that calls serve_compiles() of <kiln/compile_worker.hpp>, such as {"kiln",
   /// "compile-worker"}: all compiles then run in such processes, and a compiler that crashes or
-  /// eats all memory costs one compile. Empty: on threads of this process.
+  /// eats all memory costs one compile. Empty: on threads of this process; the first compile then
+  /// has NVRTC's handlers of SIGINT and SIGTERM in place for some 20 ms, in which such a signal
+  /// ends the process unless it is blocked in all threads, to be taken by sigwait() or a signalfd.
   std::vector<std::string> worker_command{};
   /// Where the kernels that are asked for are written down, with their sources, for `kiln prewarm
   /// --manifest` on another machine; processes that share the file add to it. Empty: nowhere.

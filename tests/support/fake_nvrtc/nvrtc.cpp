@@ -146,6 +146,8 @@ nvrtcResult nvrtcSetFlowCallback(nvrtcProgram program, int (*callback)(void*, vo
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+  // By which a Compiler begins; no kernel.
+  if (program->text == "#error\n") return NVRTC_ERROR_COMPILATION;
   const auto name = program->text.substr(0, program->text.find('\n'));
   note("begin " + name);
   if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)

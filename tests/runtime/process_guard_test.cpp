@@ -1,0 +1,57 @@
+// What NVRTC changes for the whole process is as it was when a compile has ended.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/runtime_fixture.hpp"
+
+namespace kiln::test {
+namespace {
+
+using ProcessGuardTest = RuntimeFixture;
+
+void own_handler(int, siginfo_t*, void*) {}
+
+bool is_own(int number) {
+  struct sigaction now {};
+  return ::sigaction(number, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+         now.sa_sigaction == own_handler;
+}
+
+rlim_t stack_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_STACK, &limit);
+  return limit.rlim_cur;
+}
+
+// In a process in which NVRTC has not compiled yet, as each test has when ctest runs it.
+TEST_F(ProcessGuardTest, ACompileLeavesSignalHandlersAndTheStackLimitAlone) {
+  struct sigaction own {};
+  own.sa_sigaction = own_handler;
+  own.sa_flags = SA_SIGINFO;
+  for (const int number : {SIGINT, SIGTERM}) ASSERT_EQ(::sigaction(number, &own, nullptr), 0);
+  const auto limit = stack_limit();
+
+  auto runtime = open();
+  ASSERT_TRUE(compile(runtime, "extern \"C\" __global__ void entry() {}\n"));
+  EXPECT_TRUE(is_own(SIGINT) && is_own(SIGTERM));
+
+  std::atomic<bool> done{false}, taken{false};
+  std::thread watcher([&] {
+    while (!done) {
+      if (!is_own(SIGINT) || !is_own(SIGTERM)) taken = true;
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_FALSE(compile("#error no kernel\n"));
+  done = true;
+  watcher.join();
+  EXPECT_FALSE(taken) << "from the second compile on, a signal must reach the process's handler";
+  EXPECT_EQ(stack_limit(), limit);
+  for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace kiln::test
