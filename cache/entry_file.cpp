@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -58,9 +57,7 @@ Examined explain_failed_open(const SystemCalls& calls, int directory, const std:
 /// Notes the use of an entry whose last noted one is more than an hour from now, on either side.
 void refresh_stamp(const Examination& how, int fd, const struct stat& status) {
   if (how.stamps == nullptr || !how.stamps->load(std::memory_order_relaxed)) return;
-  timespec now{};
-  if (::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
-  const auto age = now.tv_sec - status.st_mtim.tv_sec;
+  const auto age = wall_seconds(how.calls) - status.st_mtim.tv_sec;
   if (age > -kStampSeconds && age < kStampSeconds) return;
   // Another user's entry, or a directory that is mounted read-only: it is an aid and no more.
   if (how.calls.futimens(fd, nullptr) != 0) how.stamps->store(false, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,36 @@ void expect_exact_totals(const Store& store) {
   EXPECT_EQ(*size->kept, size->entries);
 }
 
+std::int64_t step_of_clock = 0;    // nanoseconds that a look at the steady clock takes
+std::int64_t cost_of_removal = 0;  // nanoseconds
+std::int64_t lead_of_clock = 0;    // seconds that the wall clock is ahead
+int looked_at = 0;
+
+/// Clocks that do not depend on how busy the machine is.
+SystemCalls calls_with_clocks() {
+  SystemCalls calls = kRealCalls;
+  static std::int64_t steady = 0;
+  calls.clock_gettime = [](clockid_t clock, timespec* to) {
+    if (clock == CLOCK_REALTIME) {
+      const int result = kRealCalls.clock_gettime(clock, to);
+      to->tv_sec += lead_of_clock;
+      return result;
+    }
+    steady += step_of_clock;
+    *to = {.tv_sec = steady / 1'000'000'000, .tv_nsec = steady % 1'000'000'000};
+    return 0;
+  };
+  calls.fstatat = [](int directory, const char* path, struct stat* to, int flags) {
+    ++looked_at;
+    return kRealCalls.fstatat(directory, path, to, flags);
+  };
+  calls.unlinkat = [](int directory, const char* path, int flags) {
+    steady += cost_of_removal;
+    return kRealCalls.unlinkat(directory, path, flags);
+  };
+  return calls;
+}
+
 /// A store with a limit, and `count` entries of about 10 KB, the first ones used longest ago.
 struct Limited : Fixture {
   explicit Limited(int count) {
@@ -58,11 +89,15 @@ struct Limited : Fixture {
     bytes = store.measure()->entries.bytes;
   }
   Store limited(std::uint64_t most, std::chrono::seconds grace = 10min) {
-    return *Store::open({.directory = root,
-                         .log = sink(),
-                         .limits = {.max_bytes = most, .min_free_bytes = 0, .grace = grace}});
+    return open({.max_bytes = most, .min_free_bytes = 0, .grace = grace});
+  }
+  /// Over calls_with_clocks(), whose time stands still.
+  Store open(const Limits& limits) {
+    step_of_clock = cost_of_removal = lead_of_clock = 0;
+    return *StoreWithCalls::open({.directory = root, .log = sink(), .limits = limits}, calls);
   }
   std::uint64_t bytes = 0;
+  const SystemCalls calls = calls_with_clocks();
 };
 
 TEST(StoreLimits, TotalsAreKeptByEveryChange) {
@@ -137,12 +172,18 @@ TEST(StoreLimits, ManyEntriesAreTrimmedShardByShardDownToTheLimit) {
     set_age(f.root, key_of(i), 100h - std::chrono::minutes(i));
   }
   const auto bytes = f.store.measure()->entries.bytes;
-  Store store = *Store::open({.directory = f.root,
-                              .log = f.sink(),
-                              .limits = {.max_bytes = bytes / 2, .min_free_bytes = 0}});
-  // Each publish removes a little, never everything at once.
-  for (int i = 0; i < 400; ++i)
+  const SystemCalls calls = calls_with_clocks();
+  Store store = *StoreWithCalls::open({.directory = f.root,
+                                       .log = f.sink(),
+                                       .limits = {.max_bytes = bytes / 2, .min_free_bytes = 0}},
+                                      calls);
+  // On a disk where each file takes a twentieth of a millisecond.
+  step_of_clock = 50'000;
+  for (int i = 0; i < 400; ++i) {
+    const auto before = store.counters().trimmed.entries;
     ASSERT_TRUE(store.publish("more " + std::to_string(i), {}, bytes_of(payload)).ok());
+    EXPECT_LE(store.counters().trimmed.entries, before + 25) << "a little, never all at once";
+  }
   EXPECT_LE(store.measure()->entries.bytes, bytes / 2);
   EXPECT_GT(store.measure()->entries.bytes, bytes / 5 * 2);
   expect_exact_totals(store);
@@ -151,6 +192,64 @@ TEST(StoreLimits, ManyEntriesAreTrimmedShardByShardDownToTheLimit) {
       std::count_if(left.begin(), left.end(), [](int i) { return i < kCount / 2; });
   EXPECT_LT(of_old_half, static_cast<long>(left.size() / 4)) << "the old half went first";
   EXPECT_EQ(store.list()->size() - left.size(), 400u) << "what is young stayed";
+}
+
+// What is looked at is in memory or has to be fetched from the disk, and nobody waits for much of
+// that.
+TEST(StoreLimits, ASlowDiskDelaysAPublishByAFewFilesAndIsTrimmedAllTheSame) {
+  test::use_memory_for_temporary_files();
+  Limited f(400);
+  Store store = f.limited(f.bytes);
+  step_of_clock = 5'000'000;
+  for (int i = 0; i < 100; ++i) {
+    looked_at = 0;
+    const auto before = store.counters().trimmed.entries;
+    ASSERT_TRUE(publish(store, "more " + std::to_string(i)).ok());
+    EXPECT_LE(looked_at, 12);
+    EXPECT_LE(store.counters().trimmed.entries, before + 2);
+    const auto size = store.measure()->entries;
+    EXPECT_LE(size.bytes, f.bytes + f.bytes / 50);
+  }
+  expect_exact_totals(store);
+  EXPECT_EQ(store.list()->size() - present(f.root, 400).size(), 100u) << "what is young stayed";
+  const auto left = present(f.root, 400);
+  const auto older = std::count_if(left.begin(), left.end(), [](int i) { return i < 200; });
+  EXPECT_LT(older, static_cast<long>(left.size() - static_cast<std::size_t>(older)));
+}
+
+TEST(StoreLimits, WhereRemovingIsSlowAPublishRemovesAFew) {
+  test::use_memory_for_temporary_files();
+  Limited f(200);
+  Store store = f.limited(f.bytes / 2);
+  cost_of_removal = 300'000;
+  for (int i = 0; i < 20; ++i) {
+    const auto before = store.counters().trimmed.entries;
+    ASSERT_TRUE(publish(store, "more " + std::to_string(i)).ok());
+    EXPECT_EQ(store.counters().trimmed.entries, before + 4);
+  }
+  expect_exact_totals(store);
+}
+
+TEST(StoreLimits, NoNameIsSparedByPatienceThatEndsEarly) {
+  test::use_memory_for_temporary_files();
+  std::vector<std::string> keys;  // of one shard
+  for (int i = 0; keys.size() < 60; ++i)
+    if (digest_of(key_of(i)).high >> 56 == 7) keys.push_back(key_of(i));
+  std::sort(keys.begin(), keys.begin() + 40,
+            [](const std::string& a, const std::string& b) { return digest_of(a) < digest_of(b); });
+  Limited f(0);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(publish(f.store, keys[static_cast<std::size_t>(i)]).ok());
+    set_age(f.root, keys[static_cast<std::size_t>(i)], 1h + std::chrono::minutes(i));
+  }
+  Store store = f.limited(f.store.measure()->entries.bytes);
+  step_of_clock = 5'000'000;
+  for (std::size_t i = 40; i < 60; ++i) ASSERT_TRUE(publish(store, keys[i]).ok());
+  const auto gone = [&](std::size_t from, std::size_t to) {
+    return std::count_if(&keys[from], &keys[to],
+                         [&](const std::string& key) { return !fs::exists(path_of(f.root, key)); });
+  };
+  EXPECT_GT(gone(20, 40), gone(0, 20)) << "the last by name were used longest ago";
 }
 
 TEST(StoreLimits, WhatIsYoungOrLockedStays) {
@@ -184,6 +283,33 @@ TEST(StoreLimits, AClockThatWasWrongMakesNothingImmortal) {
   const auto age =
       fs::file_time_type::clock::now() - fs::last_write_time(path_of(f.root, key_of(1)));
   EXPECT_LT(std::chrono::abs(age), 1h);
+}
+
+// When an entry was used that has a stamp of the day after, nobody knows: it goes first.
+TEST(StoreLimits, AClockThatIsADayBackLosesNothingAndKeepsTheOrderOfUses) {
+  Limited f(40);
+  Store store = f.limited(f.bytes);
+  lead_of_clock = -24 * 3600;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(finds(store, key_of(i)));
+    set_age(f.root, key_of(i), i < 20 ? 25h : 2h - std::chrono::minutes(i));
+  }
+  ASSERT_TRUE(publish(store, "one more").ok());
+  const auto left = present(f.root, 40);
+  EXPECT_LT(left.size(), 40u);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(left.count(i)) << i << " was used an hour ago";
+  EXPECT_FALSE(left.count(20)) << "of the others the one of longest ago goes first";
+  EXPECT_TRUE(left.count(39));
+  EXPECT_TRUE(finds(store, "one more"));
+  expect_exact_totals(store);
+}
+
+// Servers of files have clocks of their own.
+TEST(StoreLimits, AStampThatIsALittleAheadKeepsNothingFromATrimToNothing) {
+  Limited f(3);
+  for (int i = 0; i < 3; ++i) set_age(f.root, key_of(i), -5min);
+  EXPECT_EQ(f.store.clear()->entries, 3u);
+  EXPECT_TRUE(present(f.root, 3).empty());
 }
 
 TEST(StoreLimits, OnlyAUseIsNotedAndNoOftenerThanHourly) {
@@ -235,10 +361,7 @@ TEST(StoreLimits, OneProcessTrimsAtATime) {
 
 TEST(StoreLimits, TheFloorOfFreeSpaceRefusesWhatTrimmingCannotMakeRoomFor) {
   Limited f(10);
-  Store store =
-      *Store::open({.directory = f.root,
-                    .log = f.sink(),
-                    .limits = {.min_free_bytes = std::uint64_t{1} << 60, .grace = 10min}});
+  Store store = f.open({.min_free_bytes = std::uint64_t{1} << 60, .grace = 10min});
   for (int i = 0; i < 2; ++i) expect_useful(publish(store, "one more"), f.root);
   EXPECT_TRUE(present(f.root, 10).empty()) << "what is old goes first";
   EXPECT_EQ(store.counters().no_space, 2u);
@@ -351,11 +474,13 @@ TEST(StoreLimits, RepairRemovesDamageOrPutsItAside) {
 TEST(StoreLimits, GarbageIsOnlyWhatIsOlderThanAnHour) {
   Limited f(1);
   const auto shard = path_of(f.root, key_of(0)).parent_path();
-  for (const char* name : {".tmp-00000000000000aa", ".tmp-00000000000000bb"})
+  for (const char* name :
+       {".tmp-00000000000000aa", ".tmp-00000000000000bb", ".tmp-00000000000000cc"})
     write_file(shard / name, "x");
   fs::last_write_time(shard / ".tmp-00000000000000aa", fs::file_time_type::clock::now() - 2h);
-  EXPECT_EQ(f.store.measure()->temporaries.entries, 2u);
-  EXPECT_EQ(*f.store.collect_garbage(), 1u);
+  fs::last_write_time(shard / ".tmp-00000000000000cc", fs::file_time_type::clock::now() + 24h);
+  EXPECT_EQ(f.store.measure()->temporaries.entries, 3u);
+  EXPECT_EQ(*f.store.collect_garbage(), 2u) << "of a clock that was wrong, too";
   EXPECT_EQ(test::dot_names_below(f.root), std::vector<std::string>{".tmp-00000000000000bb"});
 }
 

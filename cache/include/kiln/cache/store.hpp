@@ -125,8 +125,9 @@ struct Trust {
 
 /// How large the writable directory may grow.
 struct Limits {
-  /// Of all entries. A publish that goes beyond removes entries, those first whose use is longest
-  /// ago, down to nine tenths. 0: no limit.
+  /// Of all entries. A publish that goes beyond removes a tenth of the entries that it can look at
+  /// in a millisecond, those whose use is longest ago; as names are evenly spread, these stand for
+  /// all. 0: no limit.
   std::uint64_t max_bytes = std::uint64_t{8} << 30;
   /// What stays free on the file system: a publish that would take of it is refused. Without a
   /// value 64 MiB, or a hundredth of the file system where that is less.
