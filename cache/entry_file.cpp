@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -93,7 +94,8 @@ Examined examine(const Examination& how, int directory, const std::string& path,
   std::shared_ptr<std::byte[]> bytes;
   if (error == 0) {
     // new[] leaves the bytes as they are: zeroing them first would cost as much as hashing them.
-    bytes.reset(new std::byte[file_size]);
+    bytes.reset(new (std::nothrow) std::byte[file_size]);
+    if (!bytes) return {.error = ENOMEM};
     std::copy_n(start.begin(), taken, bytes.get());
     error = read_whole(calls, fd, {bytes.get() + taken, file_size - taken}, got);
   }

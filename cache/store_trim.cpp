@@ -1,4 +1,6 @@
 // Keeping to the limits: what a publish removes, and trim() and clear().
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -117,6 +119,10 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
     if (has_vanished(base.error)) return report;
     return state_->tree.failed_to_read({}, base.error);
   }
+  // What is no store yet, or something else altogether, is not made one by the lock.
+  const Opened entries =
+      open_beneath(root.calls(), base.fd.get(), kEntries, O_RDONLY | O_DIRECTORY);
+  if (has_vanished(entries.error)) return report;
   LockedByte::Attempt lock;
   if (!request.dry_run) {
     lock = wait_to_trim(root);

@@ -471,6 +471,35 @@ TEST(StoreLimits, RepairRemovesDamageOrPutsItAside) {
   }
 }
 
+TEST(StoreLimits, ClearingTakesNothingThatAStoreDoesNotMakeAndMakesNone) {
+  Fixture f;
+  const std::string hex(32, 'a');
+  const std::vector<std::string> kept = {
+      "letter",         "v1/letter",         "v1/e/letter",
+      "v1/e/ab/letter", "v1/q/letter",       "v1/q/" + hex,
+      "v1/r/letter",    "v1/r/letters/dear", "v1/q/" + hex + "-0123456789abcdeg",
+      "v1/r/" + hex};
+  const std::vector<std::string> taken = {"v1/e/ab/" + std::string(30, 'a'), "v1/r/tools/" + hex,
+                                          "v1/q/" + hex + "-0123456789abcdef"};
+  for (const auto& files : {kept, taken})
+    for (const auto& name : files) {
+      fs::create_directories((f.root / name).parent_path());
+      write_file(f.root / name, "x");
+    }
+  ASSERT_TRUE(f.store.clear());
+  for (const auto& name : kept) EXPECT_TRUE(fs::exists(f.root / name)) << name;
+  for (const auto& name : taken) EXPECT_FALSE(fs::exists(f.root / name)) << name;
+
+  fs::remove_all(f.root / "v1");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(f.store.clear() && f.store.trim({.max_bytes = 0}) && f.store.collect_garbage());
+    EXPECT_TRUE(f.store.repair(Repair::quarantine)->empty());
+    EXPECT_FALSE(fs::exists(f.root / "v1"));
+    fs::remove_all(f.root);
+  }
+  EXPECT_FALSE(fs::exists(f.root));
+}
+
 TEST(StoreLimits, GarbageIsOnlyWhatIsOlderThanAnHour) {
   Limited f(1);
   const auto shard = path_of(f.root, key_of(0)).parent_path();

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,10 +20,36 @@
 #include "kiln/cache/store.hpp"
 #include "support/runtime_fixture.hpp"
 
+namespace {
+std::atomic<time_t> clock_lead{0};  // seconds that the wall clock of this process is ahead
+}
+
+/// In place of the C library's, for all of this process.
+extern "C" int clock_gettime(clockid_t clock, timespec* to) noexcept {
+  const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, to));
+  if (result == 0 && clock == CLOCK_REALTIME) to->tv_sec += clock_lead;
+  return result;
+}
+
 namespace kiln::test {
 namespace {
 
 using Trial = RuntimeFixture;
+
+constexpr time_t kDay = 24 * 3600;
+
+/// Sets the wall clock of this process wrong for as long as it lives.
+struct WrongClock {
+  explicit WrongClock(time_t lead) {
+    clock_lead = lead;
+    const auto ours = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    timespec right{};
+    ::syscall(SYS_clock_gettime, CLOCK_REALTIME, &right);
+    EXPECT_NEAR(static_cast<double>(ours), static_cast<double>(right.tv_sec + lead), 60);
+  }
+  WrongClock(const WrongClock&) = delete;
+  ~WrongClock() { clock_lead = 0; }
+};
 
 constexpr std::string_view kTemplate = R"(
 typedef decltype(sizeof(0)) size_t;
@@ -324,39 +352,57 @@ TEST_F(Trial, T14_ADiskThatIsFullOrReadOnlyCostsAWarningAndLeavesNothing) {
 }
 
 TEST_F(Trial, T14_AClockThatIsADayOffLosesNothing) {
-  for (const int hours : {-24, 24}) {
+  const auto run = [&](std::vector<int> offsets, std::uint64_t compiles) {
     auto runtime = open();
     ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
-    const auto made = runtime.artifact(*runtime.add(scale_spec(hours)), "sm_90a");
-    ASSERT_TRUE(made) << message_of(made);
-    std::filesystem::last_write_time(
-        entry_path(made->key),
-        std::filesystem::file_time_type::clock::now() + std::chrono::hours(hours));
-    auto later = open();
-    ASSERT_TRUE(later.add_source("scale.cu", kScaleSource));
-    ASSERT_TRUE(later.artifact(*later.add(scale_spec(hours)), "sm_90a"));
-    EXPECT_EQ(later.counters().disk_hits, 1u);
+    for (const int offset : offsets) {
+      const auto artifact = runtime.artifact(*runtime.add(scale_spec(offset)), "sm_90a");
+      EXPECT_TRUE(artifact) << message_of(artifact);
+    }
+    EXPECT_EQ(runtime.counters().compiles, compiles);
+    EXPECT_EQ(runtime.counters().failed_stores, 0u);
+  };
+  run({1}, 1);
+  {
+    const WrongClock back(-kDay);
+    run({1, 2}, 1);
   }
+  {
+    const WrongClock ahead(kDay);
+    run({1, 2, 3}, 1);
+  }
+  run({1, 2, 3}, 0);
   EXPECT_TRUE(warnings_.empty()) << ::testing::PrintToString(warnings_);
 }
 
 // T32: a filled cache that is unpacked elsewhere, with all times zero and read-only, serves another
-// user with nothing but hits.
+// user who has the toolkit through a link, with nothing but hits; so it does where the clock is a
+// day back, and all in it is of tomorrow.
 TEST_F(Trial, T32_ABakedCacheServesAnotherUserFromAnotherPlace) {
+  const auto nvrtc = installed_nvrtc().found->library;
+  const auto half = [&](Runtime& runtime) {
+    return compile(runtime,
+                   "#include <cuda_fp16.h>\nextern \"C\" __global__ void entry(__half* p) "
+                   "{ *p = *p + *p; }\n");
+  };
+  bool has_headers = false;
   {
-    auto runtime = open();
+    auto with = options();
+    with.nvrtc = nvrtc;
+    auto runtime = open(with);
+    has_headers = half(runtime).has_value();
     ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(runtime.add(scale_spec(i)));
-    ASSERT_EQ(runtime.warmup({.architectures = {"sm_90a"}})->compiled, 3u);
+    std::vector<KernelId> ids;
+    for (int i = 0; i < 3; ++i) ids.push_back(*runtime.add(scale_spec(i)));
+    for (const auto id : ids) ASSERT_TRUE(runtime.artifact(id, "sm_90a"));
   }
   const auto elsewhere = directory_ / "elsewhere";
   std::filesystem::copy(cache_, elsewhere, std::filesystem::copy_options::recursive);
   std::filesystem::remove_all(cache_);
-  for (const auto& file : std::filesystem::recursive_directory_iterator(elsewhere)) {
-    const timespec zero[2] = {{0, 0}, {0, 0}};
-    ASSERT_EQ(::utimensat(AT_FDCWD, file.path().c_str(), zero, 0), 0);
-  }
-  const int status = in_child([&] {
+  const auto libraries = nvrtc.parent_path();
+  const auto toolkit = directory_ / "toolkit";
+  std::filesystem::create_directory_symlink(libraries.parent_path(), toolkit);
+  const auto serves = [&] {
     if (::geteuid() == 0) {
       if (::unshare(CLONE_NEWNS) == 0 &&
           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -367,6 +413,7 @@ TEST_F(Trial, T32_ABakedCacheServesAnotherUserFromAnotherPlace) {
     }
     ::unsetenv("HOME");
     auto with = options();
+    with.nvrtc = toolkit / libraries.filename() / nvrtc.filename();
     with.cache_directory.clear();
     with.read_only_caches = {elsewhere};
     auto runtime = open(with);
@@ -377,15 +424,33 @@ TEST_F(Trial, T32_ABakedCacheServesAnotherUserFromAnotherPlace) {
     if (!report || report->hits != 3) return 4;
     for (const auto& kernel : report->kernels)
       if (kernel.origin != Origin::lower_tier || !kernel.stored) return 5;
+    const std::uint64_t hits = has_headers ? 4 : 3;
+    if (has_headers && !half(runtime)) return 5;
     const auto counters = runtime.counters();
-    if (counters.lower_tier_hits != 3 || counters.compiles != 0 || counters.disk_hits != 0)
+    if (counters.lower_tier_hits != hits || counters.compiles != 0 || counters.disk_hits != 0)
       return 6;
-    if (runtime.cache_counters().tiers.at(0).hits != 3) return 7;
-    // What is not there is compiled and kept nowhere, which nobody needs to be warned of.
-    if (!runtime.artifact(*runtime.add(scale_spec(9)), "sm_90a")) return 8;
-    return warnings_.empty() ? 0 : 9;
-  });
-  EXPECT_EQ(status, 0);
+    if (runtime.cache_counters().tiers.at(0).hits != hits) return 7;
+    // What is not there is compiled and kept nowhere, which nobody needs to be warned of; and one
+    // is told in what it differs from what is there.
+    const auto other = *runtime.add(scale_spec(9));
+    const auto why = runtime.explain(other, "sm_90a");
+    if (!why || why->found || !why->nearest || why->nearest->differences.size() != 1 ||
+        why->nearest->differences[0].aspect != "constant")
+      return 8;
+    if (!runtime.artifact(other, "sm_90a")) return 9;
+    return warnings_.empty() ? 0 : 10;
+  };
+  EXPECT_EQ(in_child([&] {
+              const WrongClock back(-kDay);
+              const int status = serves();
+              return status != 0 || !HasFailure() ? status : 11;
+            }),
+            0);
+  for (const auto& file : std::filesystem::recursive_directory_iterator(elsewhere)) {
+    const timespec zero[2] = {{0, 0}, {0, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, file.path().c_str(), zero, 0), 0);
+  }
+  EXPECT_EQ(in_child(serves), 0);
 }
 
 // The key and the bytes of an entry hold no place: another directory, home and working directory.

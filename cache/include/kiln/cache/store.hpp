@@ -297,6 +297,9 @@ class KILN_API Store {
   /// All entries in order of name, by directory listing only (`damage` stays empty). Errors  as
   /// verify().
   Result<std::vector<EntryInfo>> list() const;
+  /// The names of the entries of all tiers but the remote one, in order; read() has the entries.
+  /// Errors  as verify(); a tier that cannot be listed is passed over.
+  Result<std::vector<Digest>> names() const;
 
   /// As verify(); what is damaged is removed or put aside, and reported with its damage. What
   /// somebody makes anew at this moment is left alone.
