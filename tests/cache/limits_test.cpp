@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -140,6 +141,29 @@ TEST(StoreLimits, TotalsThatAreLostAreCountedAgain) {
     ASSERT_TRUE(f.store.discard(digest_of(key_of(0))).ok());
     ASSERT_TRUE(publish(f.store, key_of(0)).ok());
     EXPECT_GT(fs::file_size(file), 0u);
+  }
+}
+
+TEST(StoreLimits, WhatStandsInThePlaceOfTheTotalsGivesWayToThem) {
+  for (const char* what : {"a pipe", "a link", "a directory"}) {
+    SCOPED_TRACE(what);
+    Limited f(3);
+    const auto file = f.root / "v1/usage";
+    fs::remove(file);
+    if (what == std::string("a pipe")) {
+      ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    } else if (what == std::string("a link")) {
+      write_file(f.directory / "diary", "dear");
+      fs::create_symlink(f.directory / "diary", file);
+    } else {
+      fs::create_directory(file);
+    }
+    Store store = f.limited(f.bytes);
+    ASSERT_TRUE(store.trim({.older_than = 1000h}));
+    expect_exact_totals(store);
+    ASSERT_TRUE(publish(store, "one more").ok());
+    EXPECT_LE(store.measure()->entries.bytes, f.bytes) << "the limit is kept";
+    EXPECT_TRUE(what != std::string("a link") || test::read_file(f.directory / "diary") == "dear");
   }
 }
 

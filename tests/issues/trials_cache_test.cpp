@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -320,6 +321,35 @@ TEST_F(Trial, T14_APlaceThatCannotHoldACacheCostsAWarning) {
     EXPECT_NE(warnings_[0].find(with.cache_directory.string()), std::string::npos) << warnings_[0];
     EXPECT_NE(warnings_[0].find("KILN_CACHE_DIR"), std::string::npos) << warnings_[0];
   }
+}
+
+TEST_F(Trial, T14_AHomeThatCannotHoldACacheCostsAWarning) {
+  write_file(directory_ / "file", "x");
+  const auto home = [&](const char* name) { return (directory_ / name).string(); };
+  struct {
+    std::optional<std::string> home;
+    std::string names;  // in the warning; empty: the cache works
+  } const cases[] = {
+      {std::nullopt, "HOME"},     {"", "HOME"},
+      {"relative", "HOME"},       {home("file"), home("file")},
+      {"/dev/null", "/dev/null"}, {home("missing"), ""},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.home.value_or("not set"));
+    warnings_.clear();
+    auto with = options_from(
+        [&](const char* name) { return name == std::string_view("HOME") ? c.home : std::nullopt; });
+    ASSERT_TRUE(with) << message_of(with);
+    with->log = options().log;
+    auto runtime = open(*with);
+    ASSERT_TRUE(runtime.add_source("scale.cu", kScaleSource));
+    for (const int i : {1, 2}) EXPECT_TRUE(runtime.artifact(*runtime.add(scale_spec(i)), "sm_90a"));
+    ASSERT_EQ(warnings_.size(), c.names.empty() ? 0u : 1u) << ::testing::PrintToString(warnings_);
+    if (c.names.empty()) continue;
+    EXPECT_NE(warnings_[0].find(c.names), std::string::npos) << warnings_[0];
+    EXPECT_NE(warnings_[0].find("KILN_CACHE_DIR"), std::string::npos) << warnings_[0];
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "missing/.cache/kiln/v1/e"));
 }
 
 TEST_F(Trial, T14_ADiskThatIsFullOrReadOnlyCostsAWarningAndLeavesNothing) {
