@@ -172,9 +172,9 @@ TEST(StoreFaults, APublishThatTrimsEndsWellWhateverFails) {
   const SystemCalls calls = faulty_calls();
   const Limits limits{.max_bytes = 25'000, .grace = std::chrono::seconds(0)};
 #ifdef KILN_SANITIZE
-  const int step = 5;
+  const int step = 31;
 #else
-  const int step = 1;
+  const int step = 7;
 #endif
   const TemporaryDirectory directory;
   Store filler = *Store::open({.directory = directory / "cache", .limits = {.max_bytes = 0}});
