@@ -38,8 +38,9 @@ class BundleTier final : public Tier {
 
   std::vector<Digest> names() const override {
     std::vector<Digest> names;
-    if (bundle_)
-      for (const auto& entry : bundle_->entries()) names.push_back(entry.name);
+    if (!bundle_) return names;
+    names.reserve(bundle_->entries().size());
+    for (const auto& entry : bundle_->entries()) names.push_back(entry.name);
     return names;
   }
 

@@ -35,8 +35,10 @@ class DirectoryTier final : public Tier {
 
   std::vector<Digest> names() const override {
     std::vector<Digest> names;
-    if (const auto listed = tree_.list())
-      for (const auto& info : *listed) names.push_back(info.name);
+    const auto listed = tree_.list();
+    if (!listed) return names;
+    names.reserve(listed->size());
+    for (const auto& info : *listed) names.push_back(info.name);
     return names;
   }
 

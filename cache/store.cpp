@@ -275,6 +275,7 @@ Result<std::vector<EntryInfo>> Store::list() const {
 Result<std::vector<Digest>> Store::names() const {
   KILN_TRY(const auto listed, list());
   std::vector<Digest> names;
+  names.reserve(listed.size());
   for (const auto& info : listed) names.push_back(info.name);
   for (const auto& below : state_->below) {
     const auto more = below->tier->names();

@@ -441,6 +441,7 @@ TEST_F(Bundles, ServeAsReadOnlyTiers) {
     EXPECT_FALSE(store.find(digest_of("k=3"), "k=3").entry);
     EXPECT_EQ(store.records("toolchain"), std::vector<std::string>{"nvrtc 13.0"});
     EXPECT_TRUE(store.records("hint").empty());
+    EXPECT_EQ(store.names()->size(), 2u);
     ASSERT_EQ(store.counters().tiers.size(), 2u);
     EXPECT_EQ(store.counters().tiers[1].hits, 2u);
     EXPECT_EQ(store.counters().tiers[1].path, file().string());
