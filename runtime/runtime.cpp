@@ -68,8 +68,10 @@ cache::RemoteOptions with_labels(cache::RemoteOptions remote) {
     remote.describe = [](std::string_view key_text) {
       cache::EntryLabels labels;
       for (auto& field : key_text_fields(key_text)) {
-        if (field.label == "architecture") labels.architecture = std::move(field.value);
-        if (field.label == "toolchain") labels.toolchain = std::move(field.value);
+        if (field.label == "architecture")
+          labels.architecture = std::move(field.value);
+        else if (field.label == "toolchain")
+          labels.toolchain = std::move(field.value);
       }
       return labels;
     };
