@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -157,7 +158,8 @@ Result<Found> Bundle::find(const Digest& name, std::optional<std::string_view> k
   const auto damaged = [](std::string why) { return Found{.entry = {}, .damage = std::move(why)}; };
 
   const auto size = static_cast<std::size_t>(found->entry_bytes);
-  std::shared_ptr<std::byte[]> bytes(new std::byte[size]);
+  std::shared_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[size]);
+  if (!bytes) return refused(state_->file, describe_read(ENOMEM));
   const auto offset = state_->offsets[static_cast<std::size_t>(found - entries.begin())];
   const int error = read_at(*state_->calls, state_->fd.get(), {bytes.get(), size}, offset);
   if (error == ENODATA) return damaged("the bundle was cut short after it was opened");

@@ -36,6 +36,14 @@ class BundleTier final : public Tier {
     return {.entry = std::move(found->entry), .damage = std::move(found->damage)};
   }
 
+  std::vector<Digest> names() const override {
+    std::vector<Digest> names;
+    if (!bundle_) return names;
+    names.reserve(bundle_->entries().size());
+    for (const auto& entry : bundle_->entries()) names.push_back(entry.name);
+    return names;
+  }
+
   /// The index holds the toolchains of the entries, and no other records.
   std::vector<std::string> records(std::string_view kind) const override {
     if (!bundle_ || kind != "toolchain") return {};

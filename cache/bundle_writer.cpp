@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,6 +115,11 @@ Status write_bundle(const Store& store, std::vector<BundleSource> sources, const
 Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sources,
                               const SecretKey* signer, const std::filesystem::path& file,
                               const SystemCalls& calls) {
+  // Another file is replaced. A device, a pipe or a link is somebody's, and more than its content.
+  struct stat there {};
+  if (calls.fstatat(AT_FDCWD, file.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+      !S_ISREG(there.st_mode))
+    return failed_to_write(file, "what is there is not a regular file; name another place");
   std::sort(sources.begin(), sources.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   sources.erase(std::unique(sources.begin(), sources.end(),

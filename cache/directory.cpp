@@ -137,15 +137,18 @@ Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::
 
 std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative) {
   const Listing listing = names_in(calls, base, relative, DotNames::only);
-  timespec now{};
-  if (!listing.directory || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return 0;
+  if (!listing.directory) return 0;
+  const auto now = wall_seconds(calls);
   std::size_t removed = 0;
   for (const auto& name : listing.names) {
     if (!name.starts_with(".tmp-")) continue;
     struct stat status {};
     if (calls.fstatat(listing.directory.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
       continue;
-    if (now.tv_sec - status.st_mtim.tv_sec > kTemporaryAgeSeconds)
+    // On either side of now: the writer's clock may have been wrong. One that still writes tries
+    // again.
+    const auto age = now - status.st_mtim.tv_sec;
+    if (age > kTemporaryAgeSeconds || age < -kTemporaryAgeSeconds)
       removed += calls.unlinkat(listing.directory.get(), name.c_str(), 0) == 0;
   }
   return removed;

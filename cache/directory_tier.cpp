@@ -33,6 +33,15 @@ class DirectoryTier final : public Tier {
     return answer;
   }
 
+  std::vector<Digest> names() const override {
+    std::vector<Digest> names;
+    const auto listed = tree_.list();
+    if (!listed) return names;
+    names.reserve(listed->size());
+    for (const auto& info : *listed) names.push_back(info.name);
+    return names;
+  }
+
   std::vector<std::string> records(std::string_view kind) const override {
     std::vector<std::string> texts;
     tree_.for_each_record(kind, [&](const Place&, const Digest&, Examined&& there) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,9 +58,7 @@ Examined explain_failed_open(const SystemCalls& calls, int directory, const std:
 /// Notes the use of an entry whose last noted one is more than an hour from now, on either side.
 void refresh_stamp(const Examination& how, int fd, const struct stat& status) {
   if (how.stamps == nullptr || !how.stamps->load(std::memory_order_relaxed)) return;
-  timespec now{};
-  if (::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
-  const auto age = now.tv_sec - status.st_mtim.tv_sec;
+  const auto age = wall_seconds(how.calls) - status.st_mtim.tv_sec;
   if (age > -kStampSeconds && age < kStampSeconds) return;
   // Another user's entry, or a directory that is mounted read-only: it is an aid and no more.
   if (how.calls.futimens(fd, nullptr) != 0) how.stamps->store(false, std::memory_order_relaxed);
@@ -96,7 +94,8 @@ Examined examine(const Examination& how, int directory, const std::string& path,
   std::shared_ptr<std::byte[]> bytes;
   if (error == 0) {
     // new[] leaves the bytes as they are: zeroing them first would cost as much as hashing them.
-    bytes.reset(new std::byte[file_size]);
+    bytes.reset(new (std::nothrow) std::byte[file_size]);
+    if (!bytes) return {.error = ENOMEM};
     std::copy_n(start.begin(), taken, bytes.get());
     error = read_whole(calls, fd, {bytes.get() + taken, file_size - taken}, got);
   }

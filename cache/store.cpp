@@ -272,6 +272,20 @@ Result<std::vector<EntryInfo>> Store::list() const {
   return state_->tree.list();
 }
 
+Result<std::vector<Digest>> Store::names() const {
+  KILN_TRY(const auto listed, list());
+  std::vector<Digest> names;
+  names.reserve(listed.size());
+  for (const auto& info : listed) names.push_back(info.name);
+  for (const auto& below : state_->below) {
+    const auto more = below->tier->names();
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 Result<std::vector<EntryInfo>> Store::verify() const {
   KILN_TRY(auto found, list());
   if (!state_->has_directory()) return found;

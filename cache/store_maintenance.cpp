@@ -20,6 +20,9 @@
 namespace kiln::cache {
 namespace {
 
+constexpr std::size_t kNameDigits = 32;
+constexpr std::size_t kNumberDigits = 16;  // of what is in quarantine
+
 /// Every directory that files are published in.
 int for_each_directory(const SystemCalls& calls, int base, auto&& see) {
   const Listing shards = names_in(calls, base, kEntries);
@@ -43,6 +46,15 @@ Totals add_up(const SystemCalls& calls, const Listing& listing) {
     ++totals.entries;
   }
   return totals;
+}
+
+/// Whether the store gives such names in `directory`, of records or of the quarantine.
+bool is_ours(const std::string& directory, const std::string& name) {
+  if (directory != kQuarantine) return Digest::from_hex(name).has_value();
+  const std::string zeros(kNameDigits - kNumberDigits, '0');
+  return name.size() == kNameDigits + 1 + kNumberDigits && name[kNameDigits] == '-' &&
+         Digest::from_hex(name.substr(0, kNameDigits)) &&
+         Digest::from_hex(zeros + name.substr(kNameDigits + 1));
 }
 
 /// Moves a file out of the way, under its name and a number that nobody else has.
@@ -112,7 +124,8 @@ Result<Totals> Store::clear() {
   for (const auto& directory : directories) {
     const Listing listing = names_in(calls, base.fd.get(), directory);
     for (const auto& name : listing.names)
-      if (calls.unlinkat(listing.directory.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+      if (is_ours(directory, name) &&
+          calls.unlinkat(listing.directory.get(), name.c_str(), 0) != 0 && errno != ENOENT)
         return Error(ErrorCode::io_failed, "cannot remove " + state_->root().path() + '/' +
                                                directory + '/' + name + ": " +
                                                describe_error(errno) + "; remove it by hand");

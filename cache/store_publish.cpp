@@ -90,7 +90,7 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
   if (last.made) {
     published.fetch_add(1, std::memory_order_relaxed);
     if (limits.max_bytes != 0 && last.page.sum().bytes > limits.max_bytes)
-      trim_a_little(last.page, limits.max_bytes, limits.max_bytes / 10 * 9);
+      trim_a_little(name, last.page, limits.max_bytes);
   }
   // Another has published it, and its file does not show yet, as on network file systems that
   // remember for a while what was not there.
@@ -102,7 +102,7 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
   return failure;
 }
 
-int Store::State::check_space(int folder, std::uint64_t bytes) {
+int Store::State::check_space(int folder, const Digest& name, std::uint64_t bytes) {
   if (limits.min_free_bytes == std::uint64_t{0}) return 0;
   Space space;
   // Where it cannot be asked, the write itself will tell.
@@ -114,8 +114,7 @@ int Store::State::check_space(int folder, std::uint64_t bytes) {
   if (!base.fd) return base.error;
   const UsagePage page = read_usage(calls(), base.fd.get());
   const auto held = page.sum().bytes;
-  const auto goal = held - std::min(held, wanted - space.free_bytes);
-  trim_a_little(page, goal, goal / 10 * 9);
+  trim_a_little(name, page, held - std::min(held, wanted - space.free_bytes));
   return calls().free_space(folder, &space) == 0 && space.free_bytes < wanted ? kBelowFloor : 0;
 }
 
@@ -137,7 +136,7 @@ Store::State::Attempt Store::State::publish_once(const Place& place, const Diges
     warn_of_damage(root().path() + '/' + place.path(), name, there.damage, "it will be made again");
   }
   const std::uint64_t bytes = head.size() + payload.size();
-  if (const int error = check_space(folder, bytes); error != 0) return {.error = error};
+  if (const int error = check_space(folder, name, bytes); error != 0) return {.error = error};
 
   const auto form = anonymous_refused ? PendingFile::Form::named : PendingFile::Form::anonymous;
   auto pending =

@@ -76,9 +76,10 @@ struct Store::State {
                  std::string_view facts, std::span<const std::byte> payload);
   Status discard(const Place& place, const Digest& name);
 
-  /// Removes a little of what is old, on behalf of a publish, towards `limit` bytes for all
-  /// entries; what it looks through is taken down to its part of `low`.
-  void trim_a_little(const UsagePage& page, std::uint64_t limit, std::uint64_t low);
+  /// Removes a little of what is old, on behalf of a publish under `name`, where more than `limit`
+  /// bytes are held: of the entries that it has the time to look at, the oldest, so that of them no
+  /// larger part is left than may be left of all.
+  void trim_a_little(const Digest& name, const UsagePage& page, std::uint64_t limit);
 
  private:
   struct Attempt {
@@ -89,7 +90,7 @@ struct Store::State {
   };
   Attempt publish_once(const Place& place, const Digest& name, std::string_view key_text,
                        std::span<const std::byte> head, std::span<const std::byte> payload);
-  int check_space(int folder, std::uint64_t bytes);
+  int check_space(int folder, const Digest& name, std::uint64_t bytes);
   void count_failure(int error);
 };
 

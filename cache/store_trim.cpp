@@ -1,8 +1,7 @@
 // Keeping to the limits: what a publish removes, and trim() and clear().
-#include <time.h>
+#include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -21,10 +20,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// So few are ordered as one: no more than a shard of a large store holds, or a few of them.
-constexpr std::uint64_t kFew = 512;
-// After this time no further shard is begun; looking through one takes about as long again.
+// A publish that trims orders so many entries by their uses: as names are evenly spread, so are
+// uses, and a part stands for the whole.
+constexpr std::uint64_t kEnough = 256;
+constexpr double kLowMark = 0.9;  // of the limit: what is left of it
+// It looks for as long as this, and removes for as long again; that few are done in any case.
 constexpr std::chrono::milliseconds kLongest{1};
+constexpr int kFewestLookedAt = 8;
+constexpr int kFewestRemoved = 2;
 constexpr std::chrono::seconds kLongestRest{10};
 constexpr std::chrono::seconds kTrimPatience{2};
 
@@ -32,20 +35,10 @@ std::int64_t seconds_now() noexcept {
   return std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
 }
 
-/// Removes victims of many shards, one shard after the other; those that are left alone are taken
-/// out of the list. Errno of the first that could not be removed.
-int remove_by_shard(const Trimming& trimming, std::vector<Candidate>& victims) {
-  std::vector<std::vector<Candidate>> shards(kShards);
-  for (const Candidate& victim : victims) shards[shard_of(victim.name)].push_back(victim);
-  victims.clear();
-  int error = 0;
-  for (auto& shard : shards) {
-    const int failed = trimming.remove(shard);
-    if (error == 0) error = failed;
-    victims.insert(victims.end(), shard.begin(), shard.end());
-  }
-  Trimming::sort(victims);
-  return error;
+/// The first name of the shard that stands `steps` after that of `name`; `name` itself for none.
+Digest from_shard_after(const Digest& name, std::size_t steps) noexcept {
+  if (steps == 0) return name;
+  return {.high = std::uint64_t{(shard_of(name) + steps) % kShards} << 56, .low = 0};
 }
 
 /// The first ones, until no more than `goal` of `bytes` is left.
@@ -56,53 +49,6 @@ std::vector<Candidate> oldest(std::vector<Candidate> candidates, std::uint64_t b
     bytes -= std::min(bytes, candidates[count++].bytes());
   candidates.resize(count);
   return candidates;
-}
-
-/// Of a store with few entries: in the order of their uses over all shards.
-Totals trim_few(const Trimming& trimming, const UsagePage& page, std::uint64_t low) {
-  std::vector<Candidate> candidates;
-  std::uint64_t bytes = 0;
-  for (std::size_t shard = 0; shard < kShards; ++shard) {
-    if (page.shards[shard] && page.shards[shard]->entries == 0) continue;
-    const auto scan = trimming.scan(shard);
-    bytes += scan.totals.bytes;
-    candidates.insert(candidates.end(), scan.removable.begin(), scan.removable.end());
-  }
-  Trimming::sort(candidates);
-  auto victims = oldest(std::move(candidates), bytes, low);
-  remove_by_shard(trimming, victims);
-  return Trimming::total_of(victims);
-}
-
-/// Of a store with many: the fullest shards that are not yet `seen`, each in the order of its uses.
-/// As names are evenly spread, so are uses.
-Totals trim_many(const Trimming& trimming, UsagePage page, std::uint64_t limit, std::uint64_t low,
-                 std::array<bool, kShards>& seen) {
-  Totals removed;
-  const auto start = Clock::now();
-  do {
-    std::size_t fullest = kShards;
-    for (std::size_t shard = 0; shard < kShards; ++shard) {
-      if (seen[shard]) continue;
-      if (!page.shards[shard]) {  // who knows
-        fullest = shard;
-        break;
-      }
-      if (fullest == kShards || page.shards[shard]->bytes > page.shards[fullest]->bytes)
-        fullest = shard;
-    }
-    if (fullest == kShards) break;
-    seen[fullest] = true;
-    auto scan = trimming.scan(fullest);
-    auto victims = oldest(std::move(scan.removable), scan.totals.bytes, low / kShards);
-    trimming.remove(victims);
-    const Totals part = Trimming::total_of(victims);
-    page.shards[fullest] = Totals{.bytes = scan.totals.bytes - part.bytes,
-                                  .entries = scan.totals.entries - part.entries};
-    removed.bytes += part.bytes;
-    removed.entries += part.entries;
-  } while (page.sum().bytes > limit && Clock::now() - start < kLongest);
-  return removed;
 }
 
 /// The lock of trimming, as soon as the one who has it is done.
@@ -117,30 +63,51 @@ LockedByte::Attempt wait_to_trim(const Root& root) {
 
 }  // namespace
 
-void Store::State::trim_a_little(const UsagePage& page, std::uint64_t limit, std::uint64_t low) {
+void Store::State::trim_a_little(const Digest& name, const UsagePage& page, std::uint64_t limit) {
+  const std::uint64_t held = page.sum().bytes;
   const auto now = seconds_now();
-  std::array<bool, kShards> skipped{};
-  for (std::size_t shard = 0; shard < kShards; ++shard)
-    skipped[shard] = now < barren_until[shard].load(std::memory_order_relaxed);
-  if (std::all_of(skipped.begin(), skipped.end(), [](bool each) { return each; })) return;
+  std::vector<Digest> parts;  // shards worth looking through, first that of `name`
+  for (std::size_t step = 0; step < kShards; ++step) {
+    const Digest from = from_shard_after(name, step);
+    const auto& totals = page.shards[shard_of(from)];
+    if (now >= barren_until[shard_of(from)].load(std::memory_order_relaxed) &&
+        (!totals || totals->entries != 0))
+      parts.push_back(from);
+  }
+  if (held <= limit || parts.empty()) return;
   // Where locks do not work two may trim at once: each removes only what it has seen.
   const auto lock = LockedByte::try_lock(root(), kTrimLockOffset);
   if (lock.outcome == LockOutcome::busy) return;
   const Opened base = root().open();
   if (!base.fd) return;
+
   const Trimming trimming(root(), base.fd.get(), limits.grace);
-  const bool few = page.sum().entries <= kFew;
-  auto seen = skipped;
-  if (few) seen.fill(true);
-  const Totals removed =
-      few ? trim_few(trimming, page, low) : trim_many(trimming, page, limit, low, seen);
-  trimmed_bytes.fetch_add(removed.bytes, std::memory_order_relaxed);
-  trimmed_entries.fetch_add(removed.entries, std::memory_order_relaxed);
-  if (removed.entries != 0) return;
+  const auto kept_of = [&](std::uint64_t bytes) {
+    return static_cast<std::uint64_t>(static_cast<double>(bytes) * kLowMark *
+                                      static_cast<double>(limit) / static_cast<double>(held));
+  };
+  Patience looking(calls(), kLongest, kFewestLookedAt);
+  std::vector<Candidate> candidates;
+  Totals seen;
+  std::size_t looked_through = 0;
+  while (looked_through < parts.size() && looking.lasts() &&
+         (seen.entries < kEnough || seen.bytes - kept_of(seen.bytes) < held - limit)) {
+    const auto scan = trimming.scan(parts[looked_through++], looking);
+    seen.bytes += scan.totals.bytes;
+    seen.entries += scan.totals.entries;
+    candidates.insert(candidates.end(), scan.removable.begin(), scan.removable.end());
+  }
+  trimming.sort(candidates);
+  auto victims = oldest(std::move(candidates), seen.bytes, kept_of(seen.bytes));
+  Patience removing(calls(), kLongest, kFewestRemoved);
+  trimming.remove(victims, removing);
+  trimmed_bytes.fetch_add(Trimming::total_of(victims).bytes, std::memory_order_relaxed);
+  trimmed_entries.fetch_add(victims.size(), std::memory_order_relaxed);
+  if (!victims.empty()) return;
   // Looking through the same shards with each publish would find the same.
   const auto rest = now + std::min(limits.grace, kLongestRest).count();
-  for (std::size_t shard = 0; shard < kShards; ++shard)
-    if (seen[shard] && !skipped[shard]) barren_until[shard].store(rest, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < looked_through; ++i)
+    barren_until[shard_of(parts[i])].store(rest, std::memory_order_relaxed);
 }
 
 Result<TrimReport> Store::trim(const TrimRequest& request) {
@@ -152,6 +119,10 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
     if (has_vanished(base.error)) return report;
     return state_->tree.failed_to_read({}, base.error);
   }
+  // What is no store yet, or something else altogether, is not made one by the lock.
+  const Opened entries =
+      open_beneath(root.calls(), base.fd.get(), kEntries, O_RDONLY | O_DIRECTORY);
+  if (has_vanished(entries.error)) return report;
   LockedByte::Attempt lock;
   if (!request.dry_run) {
     lock = wait_to_trim(root);
@@ -162,8 +133,9 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
 
   const Trimming trimming(root, base.fd.get(), request.grace);
   std::vector<Candidate> candidates;
+  Patience endless;
   for (std::size_t shard = 0; shard < kShards; ++shard) {
-    const auto scan = trimming.scan(shard);
+    const auto scan = trimming.scan({.high = std::uint64_t{shard} << 56, .low = 0}, endless);
     if (scan.error != 0)
       return state_->tree.failed_to_read(std::string(kEntries) + '/' + shard_digits(shard),
                                          scan.error);
@@ -172,12 +144,11 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
     report.left.entries += scan.totals.entries;
     report.in_use += scan.in_use;
   }
-  Trimming::sort(candidates);
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
+  trimming.sort(candidates);
+  const auto now = wall_seconds(root.calls());
   const auto too_old = [&](const Candidate& candidate) {
     return request.older_than &&
-           now.tv_sec - candidate.identity.modified_seconds > request.older_than->count();
+           now - candidate.identity.modified_seconds > request.older_than->count();
   };
   std::uint64_t bytes = report.left.bytes;
   std::size_t count = 0;
@@ -186,11 +157,12 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
     bytes -= std::min(bytes, candidates[count++].bytes());
   candidates.resize(count);
 
-  const int error = request.dry_run ? 0 : remove_by_shard(trimming, candidates);
+  const int error = request.dry_run ? 0 : trimming.remove(candidates, endless);
   if (error != 0)
     return Error(ErrorCode::io_failed, "cannot remove entries of the cache " + root.path() + ": " +
                                            root.explain(error) + "; become the user that it " +
                                            "belongs to, or mount it writable");
+  trimming.sort(candidates);
   const Totals removed = Trimming::total_of(candidates);
   report.left.bytes -= removed.bytes;
   report.left.entries -= removed.entries;

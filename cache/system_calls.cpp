@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <cstdint>
 
 namespace kiln::cache {
 namespace {
@@ -83,6 +86,19 @@ constinit const SystemCalls kRealCalls = {
     .set_lock = call_set_lock,
     .get_lock = call_get_lock,
     .free_space = call_free_space,
+    .clock_gettime = ::clock_gettime,
 };
+
+std::int64_t wall_seconds(const SystemCalls& calls) noexcept {
+  timespec now{};
+  calls.clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec;
+}
+
+std::int64_t steady_nanoseconds(const SystemCalls& calls) noexcept {
+  timespec now{};
+  calls.clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 }  // namespace kiln::cache

@@ -1,5 +1,6 @@
-// The system calls that the store makes and that can fail in interesting ways, as a table, so that
-// a test can make any of them fail at any time. Each behaves as the call it is named after.
+// The system calls that the store makes and that can fail in interesting ways, and its clocks, as a
+// table, so that a test can make any of them fail at any time. Each behaves as the call it is named
+// after.
 #pragma once
 
 #include <dirent.h>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include <cstdint>
 
@@ -49,7 +51,13 @@ struct SystemCalls {
   int (*get_lock)(int fd, struct flock* lock);
   /// Of the file system that `fd` lies on, for users without privileges; of fstatvfs.
   int (*free_space)(int fd, Space* to);
+  int (*clock_gettime)(clockid_t clock, struct timespec* to);
 };
+
+/// Seconds since 1970 by the wall clock, which may be wrong and may jump.
+std::int64_t wall_seconds(const SystemCalls& calls) noexcept;
+/// Nanoseconds of a clock that only goes forward.
+std::int64_t steady_nanoseconds(const SystemCalls& calls) noexcept;
 
 /// A test copies this and replaces members by its own.
 extern const SystemCalls kRealCalls;

@@ -37,6 +37,8 @@ class Tier {
   /// The entry `name`, verified, with the key text that is asked for; EntryDecoder does that with
   /// bytes in a private buffer.
   virtual TierAnswer find(const Digest& name, std::optional<std::string_view> key_text) const = 0;
+  /// The names of its entries, in any order; none where they cannot be had.
+  virtual std::vector<Digest> names() const = 0;
   /// The texts of the records of a kind, in any order. Records are an aid: ones that cannot be had
   /// are as good as none.
   virtual std::vector<std::string> records(std::string_view kind) const = 0;

@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,14 +21,7 @@
 namespace kiln::cache {
 namespace {
 
-// A stamp further ahead is of a clock that was wrong, and protects nothing.
 constexpr std::int64_t kLargestLead = 3600;
-
-std::int64_t wall_clock_seconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec;
-}
 
 std::string directory_of(std::size_t shard) {
   return std::string(kEntries) + '/' + shard_digits(shard);
@@ -40,25 +33,30 @@ Trimming::Trimming(const Root& root, int base, std::chrono::seconds grace)
     : root_(root),
       base_(base),
       watch_(root.calls(), base),
-      now_(wall_clock_seconds()),
+      now_(wall_seconds(root.calls())),
       grace_(grace.count()) {}
 
-bool Trimming::is_young(const FileIdentity& identity) const noexcept {
-  const std::int64_t age = now_ - identity.modified_seconds;
-  return age < grace_ && age > -kLargestLead;
+// A stamp far ahead tells nothing of the last use, and protects nothing.
+bool Trimming::is_of_wrong_clock(const FileIdentity& identity) const noexcept {
+  return identity.modified_seconds - now_ > kLargestLead;
 }
 
-void Trimming::sort(std::vector<Candidate>& candidates) {
-  const auto order = [](const Candidate& candidate) {
-    return std::tuple(candidate.identity.modified_seconds, candidate.identity.modified_nanoseconds,
-                      candidate.name);
+bool Trimming::is_young(const FileIdentity& identity) const noexcept {
+  return grace_ > 0 && now_ - identity.modified_seconds < grace_ && !is_of_wrong_clock(identity);
+}
+
+void Trimming::sort(std::vector<Candidate>& candidates) const {
+  const auto order = [this](const Candidate& candidate) {
+    return std::tuple(!is_of_wrong_clock(candidate.identity), candidate.identity.modified_seconds,
+                      candidate.identity.modified_nanoseconds, candidate.name);
   };
   std::sort(candidates.begin(), candidates.end(),
             [&](const Candidate& a, const Candidate& b) { return order(a) < order(b); });
 }
 
-Trimming::Scan Trimming::scan(std::size_t shard) const {
+Trimming::Scan Trimming::scan(const Digest& from, Patience& patience) const {
   const SystemCalls& calls = root_.calls();
+  const std::size_t shard = shard_of(from);
   Scan scan;
   const Opened directory =
       open_beneath(calls, base_, directory_of(shard).c_str(), O_RDONLY | O_DIRECTORY);
@@ -68,11 +66,18 @@ Trimming::Scan Trimming::scan(std::size_t shard) const {
   }
   // From here on nothing that is counted comes or goes.
   ShardTotals kept(calls, directory.fd.get(), shard, root_.trust().group);
-  const Listing listing = names_in(calls, directory.fd.get(), ".");
+  Listing listing = names_in(calls, directory.fd.get(), ".");
   scan.error = listing.error;
   if (!listing.directory) return scan;
+  // Each call begins elsewhere, so that patience that ends early never spares the same ones.
+  auto& leaves = listing.names;
+  std::rotate(leaves.begin(),
+              std::lower_bound(leaves.begin(), leaves.end(), from.hex().substr(kShardDigits)),
+              leaves.end());
   const std::string digits = shard_digits(shard);
-  for (const auto& leaf : listing.names) {
+  for (const auto& leaf : leaves) {
+    if (!patience.lasts()) return scan;
+    patience.spend();
     const auto name = Digest::from_hex(digits + leaf);
     struct stat status {};
     if (!name ||
@@ -89,7 +94,6 @@ Trimming::Scan Trimming::scan(std::size_t shard) const {
       scan.removable.push_back(candidate);
   }
   if (kept.page().shards[shard] != scan.totals) kept.set(scan.totals);
-  sort(scan.removable);
   return scan;
 }
 
@@ -99,25 +103,46 @@ Totals Trimming::total_of(const std::vector<Candidate>& candidates) noexcept {
   return totals;
 }
 
-int Trimming::remove(std::vector<Candidate>& victims) const {
-  if (victims.empty()) return 0;
+int Trimming::remove(std::vector<Candidate>& victims, Patience& patience) const {
+  const auto by_shard = [](const Candidate& a, const Candidate& b) {
+    return shard_of(a.name) < shard_of(b.name);
+  };
+  std::stable_sort(victims.begin(), victims.end(), by_shard);
+  std::vector<Candidate> removed;
+  int error = 0;
+  for (auto first = victims.begin(); first != victims.end();) {
+    const auto last = std::upper_bound(first, victims.end(), *first, by_shard);
+    const int failed = remove_of_shard({first, last}, patience, removed);
+    if (error == 0) error = failed;
+    first = last;
+  }
+  victims = std::move(removed);
+  return error;
+}
+
+int Trimming::remove_of_shard(std::span<const Candidate> victims, Patience& patience,
+                              std::vector<Candidate>& removed) const {
   const SystemCalls& calls = root_.calls();
   const std::size_t shard = shard_of(victims.front().name);
   const Opened directory =
       open_beneath(calls, base_, directory_of(shard).c_str(), O_RDONLY | O_DIRECTORY);
-  int error = directory.error;
-  std::vector<Candidate> removed;
-  if (directory.fd) {
-    ShardTotals kept(calls, directory.fd.get(), shard, root_.trust().group);
-    for (const Candidate& victim : victims) {
-      const std::string leaf = victim.name.hex().substr(kShardDigits);
-      const Removal removal = remove_if_unchanged(calls, directory.fd.get(), leaf, victim.identity);
-      if (removal.removed) removed.push_back(victim);
-      if (error == 0) error = removal.error;
+  if (!directory.fd) return has_vanished(directory.error) ? 0 : directory.error;
+  ShardTotals kept(calls, directory.fd.get(), shard, root_.trust().group);
+  Totals gone;
+  int error = 0;
+  for (const Candidate& victim : victims) {
+    if (!patience.lasts()) break;
+    patience.spend();
+    const std::string leaf = victim.name.hex().substr(kShardDigits);
+    const Removal removal = remove_if_unchanged(calls, directory.fd.get(), leaf, victim.identity);
+    if (removal.removed) {
+      removed.push_back(victim);
+      gone.bytes += victim.bytes();
+      ++gone.entries;
     }
-    kept.remove(total_of(removed));
+    if (error == 0) error = removal.error;
   }
-  victims = std::move(removed);
+  kept.remove(gone);
   return has_vanished(error) ? 0 : error;
 }
 

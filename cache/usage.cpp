@@ -85,13 +85,15 @@ Fd open_to_write(const SystemCalls& calls, int directory, std::optional<std::uin
     Opened opened = open_at(calls, directory, kPath, kFlags);
     if (opened.fd) {
       struct stat status {};
-      if (calls.fstat(opened.fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-      if (status.st_nlink <= 1) return std::move(opened.fd);
-      // Under its other name it is somebody else's file: it stays as it is, and ours begins anew.
-      if (calls.unlinkat(directory, kPath, 0) != 0 && errno != ENOENT) return {};
-    } else if (opened.error != ENOENT) {
+      if (calls.fstat(opened.fd.get(), &status) != 0) return {};
+      // Under another name it is somebody else's file: that stays as it is, and ours begins anew.
+      if (S_ISREG(status.st_mode) && status.st_nlink <= 1) return std::move(opened.fd);
+    } else if (opened.error != ENOENT && opened.error != ELOOP && opened.error != EISDIR) {
       return {};
     }
+    const bool in_the_way = opened.error != ENOENT;
+    const int kind = opened.error == EISDIR ? AT_REMOVEDIR : 0;
+    if (in_the_way && calls.unlinkat(directory, kPath, kind) != 0 && errno != ENOENT) return {};
     opened = open_at(calls, directory, kPath, kFlags | O_CREAT | O_EXCL, kUsageMode);
     if (opened.fd && group) calls.fchmod(opened.fd.get(), kSharedUsageMode);
     if (opened.error != EEXIST) return std::move(opened.fd);

@@ -51,18 +51,18 @@ Result<Explanation> CompileService::explain(CompileRequest& request) {
     if (explanation.found) break;
   }
 
-  KILN_TRY(const auto listed, store_->list());
+  KILN_TRY(const auto names, store_->names());
   std::size_t least = SIZE_MAX;
-  for (const auto& info : listed) {
-    KILN_TRY(const auto there, store_->look_at(info.name));
-    if (!there.entry) continue;  // damaged, or deleted meanwhile
+  for (const auto& name : names) {
+    const auto entry = store_->read(name);
+    if (!entry) continue;  // damaged, or deleted meanwhile
     ++explanation.entries;
     if (explanation.found || !explanation.refusal.empty()) continue;
-    auto differences = key_differences(explanation.key_text, there.entry->key_text());
+    auto differences = key_differences(explanation.key_text, entry->key_text());
     const auto distance = distance_of(differences);
     if (distance >= least) continue;
     least = distance;
-    explanation.nearest = NearestEntry{info.name, std::move(differences)};
+    explanation.nearest = NearestEntry{name, std::move(differences)};
   }
   return explanation;
 }

@@ -153,8 +153,9 @@ std::optional<std::uint64_t> bytes_from(std::string_view text) {
 
 EnvironmentReader process_environment() {
   return [](const char* name) -> std::optional<std::string> {
-    // The only getenv in the library.
-    const char* value = std::getenv(name);
+    // The only one in the library. In a program that runs with more rights than its caller (setuid)
+    // it finds nothing: what such a program loads and trusts is not the caller's choice.
+    const char* value = ::secure_getenv(name);
     if (value == nullptr || *value == '\0') return std::nullopt;
     return std::string(value);
   };
@@ -176,6 +177,8 @@ Result<RuntimeOptions> options_from(const EnvironmentReader& environment, Option
   from = {};
   RuntimeOptions options;
   options.cache_directory = cache_directory_from(environment, from.cache_directory);
+  if (options.cache_directory.empty())
+    options.why_no_cache = "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory";
   const auto read_only = value_of(environment, "KILN_CACHE_READONLY", from.read_only_caches);
   for (const auto path : split(read_only, ':')) options.read_only_caches.emplace_back(path);
   KILN_TRY(options.cache_trust, trust_from(environment));

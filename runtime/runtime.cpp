@@ -68,8 +68,10 @@ cache::RemoteOptions with_labels(cache::RemoteOptions remote) {
     remote.describe = [](std::string_view key_text) {
       cache::EntryLabels labels;
       for (auto& field : key_text_fields(key_text)) {
-        if (field.label == "architecture") labels.architecture = std::move(field.value);
-        if (field.label == "toolchain") labels.toolchain = std::move(field.value);
+        if (field.label == "architecture")
+          labels.architecture = std::move(field.value);
+        else if (field.label == "toolchain")
+          labels.toolchain = std::move(field.value);
       }
       return labels;
     };
@@ -198,8 +200,12 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
                 "the remote cache is not used, since there is no cache directory to keep what it "
                 "gives; name one (KILN_CACHE_DIR)");
   }
+  const bool has_cache = !options.cache_directory.empty() || !options.read_only_caches.empty();
+  if (!has_cache && !options.why_no_cache.empty() && options.log)
+    options.log(LogLevel::warning, "compiled kernels are not kept: " + options.why_no_cache +
+                                       "; name a cache directory (KILN_CACHE_DIR)");
   std::optional<cache::Store> store;
-  if (!options.cache_directory.empty() || !options.read_only_caches.empty()) {
+  if (has_cache) {
     auto opened = cache::Store::open({.directory = options.cache_directory,
                                       .durable = options.durable,
                                       .log = options.log,

@@ -82,10 +82,10 @@ Result<TensorMapArray> TensorMapArray::allocate(std::shared_ptr<const DriverApi>
                                                 std::size_t count, LogSink log) {
   if (count == 0)
     return Error(ErrorCode::invalid_argument, "an array of 0 tensor maps; ask for at least 1");
-  constexpr std::size_t most = SIZE_MAX / sizeof(TensorMap);
-  if (count > most)
+  constexpr std::size_t kMost = SIZE_MAX / sizeof(TensorMap);
+  if (count > kMost)
     return Error(ErrorCode::invalid_argument, "an array of " + std::to_string(count) +
-                                                  " tensor maps; at most " + std::to_string(most));
+                                                  " tensor maps; at most " + std::to_string(kMost));
   KILN_TRY(const auto device, driver->current_device());
   if (device < 0)
     return Error(ErrorCode::no_device,

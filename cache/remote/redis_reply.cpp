@@ -1,6 +1,7 @@
 #include "cache/remote/redis_reply.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -12,30 +13,28 @@ namespace {
 // More than any reply that we ask for; hiredis sets memory aside for as many as are announced.
 constexpr int kMostElements = 16;
 
-/// hiredis's own functions, but for arrays.
-struct Functions {
-  redisReplyObjectFunctions hiredis{};
-  redisReplyObjectFunctions ours{};
-};
+/// One object in hiredis, which all its readers begin with.
+std::atomic<const redisReplyObjectFunctions*> hiredis_functions{nullptr};
 
-Functions& functions_from(const redisReader* reader) {
-  static Functions functions = [reader] {
-    Functions made{.hiredis = *reader->fn, .ours = *reader->fn};
+/// hiredis's own functions, but for arrays.
+redisReplyObjectFunctions& bounded_functions(const redisReader& fresh) {
+  hiredis_functions = fresh.fn;
+  static redisReplyObjectFunctions bounded = [&fresh] {
+    auto made = *fresh.fn;
     // The type of the number differs between versions.
-    made.ours.createArray = [](const redisReadTask* task, auto elements) -> void* {
-      // Made by now, so that the reader is not looked at.
+    made.createArray = [](const redisReadTask* task, auto elements) -> void* {
       return elements > kMostElements ? nullptr
-                                      : functions_from(nullptr).hiredis.createArray(task, elements);
+                                      : hiredis_functions.load()->createArray(task, elements);
     };
     return made;
   }();
-  return functions;
+  return bounded;
 }
 
 }  // namespace
 
 ReplyParser::ReplyParser(std::uint64_t limit) : limit_(limit), reader_(::redisReaderCreate()) {
-  if (reader_ != nullptr) reader_->fn = &functions_from(reader_.get()).ours;
+  if (reader_ != nullptr) reader_->fn = &bounded_functions(*reader_);
 }
 
 void ReplyParser::feed(std::span<const std::byte> bytes) {

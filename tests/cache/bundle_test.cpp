@@ -385,6 +385,27 @@ TEST_F(Bundles, ArePlainFilesAndAreNotWaitedFor) {
               std::string::npos);
 }
 
+TEST_F(Bundles, TakeThePlaceOfAFileAndOfNothingElse) {
+  ASSERT_TRUE(fixture_.store.publish("k=1", "{}", bytes_of("payload")).ok());
+  const auto signer = key_of(1);
+  const auto write = [&] {
+    return write_bundle(fixture_.store, {{.name = digest_of("k=1")}}, &signer, file());
+  };
+  const auto type = [&] { return fs::symlink_status(file()).type(); };
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  EXPECT_NE(write().error().message().find("not a regular file"), std::string::npos);
+  EXPECT_EQ(type(), fs::file_type::fifo);
+  fs::remove(file());
+  fs::create_symlink(fixture_.directory / "other", file());
+  EXPECT_NE(write().error().message().find("not a regular file"), std::string::npos);
+  EXPECT_EQ(type(), fs::file_type::symlink);
+  fs::remove(file());
+  test::write_file(file(), "old");
+  EXPECT_TRUE(write().ok());
+  EXPECT_TRUE(Bundle::open(file(), accepted()));
+  EXPECT_TRUE(test::dot_names_below(fixture_.directory.path()).empty());
+}
+
 TEST_F(Bundles, AreReadByManyThreadsAtOnce) {
   const std::vector<std::string> keys = {"k=1", "k=2", "k=3", "k=4"};
   pack(keys);
@@ -420,6 +441,7 @@ TEST_F(Bundles, ServeAsReadOnlyTiers) {
     EXPECT_FALSE(store.find(digest_of("k=3"), "k=3").entry);
     EXPECT_EQ(store.records("toolchain"), std::vector<std::string>{"nvrtc 13.0"});
     EXPECT_TRUE(store.records("hint").empty());
+    EXPECT_EQ(store.names()->size(), 2u);
     ASSERT_EQ(store.counters().tiers.size(), 2u);
     EXPECT_EQ(store.counters().tiers[1].hits, 2u);
     EXPECT_EQ(store.counters().tiers[1].path, file().string());

@@ -1,69 +1,30 @@
-// How large a store may grow: totals, trimming by use, what stays, and failures of the disk.
+// How large a store may grow: totals, the floor of free space, failures of the disk, and clearing
+// up.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "cache/store_with_calls.hpp"
 #include "cache/system_calls.hpp"
 #include "kiln/cache/store.hpp"
+#include "tests/cache/limited_fixture.hpp"
 #include "tests/cache/store_fixture.hpp"
 
 namespace kiln::cache {
 namespace {
 
-using namespace std::chrono_literals;
 using test::in_child;
 using test::write_file;
-
-std::string key_of(int number) {
-  return "key " + std::to_string(number);
-}
-
-void set_age(const fs::path& root, const std::string& key, std::chrono::seconds age) {
-  fs::last_write_time(path_of(root, key), fs::file_time_type::clock::now() - age);
-}
-
-/// The numbers of the keys that are there, of `count`.
-std::set<int> present(const fs::path& root, int count) {
-  std::set<int> found;
-  for (int i = 0; i < count; ++i)
-    if (fs::exists(path_of(root, key_of(i)))) found.insert(i);
-  return found;
-}
-
-void expect_exact_totals(const Store& store) {
-  const auto size = store.measure();
-  ASSERT_TRUE(size) << size.error().message();
-  ASSERT_TRUE(size->kept);
-  EXPECT_EQ(*size->kept, size->entries);
-}
-
-/// A store with a limit, and `count` entries of about 10 KB, the first ones used longest ago.
-struct Limited : Fixture {
-  explicit Limited(int count) {
-    for (int i = 0; i < count; ++i) {
-      EXPECT_TRUE(publish(store, key_of(i)).ok());
-      set_age(root, key_of(i), 100h - std::chrono::minutes(i));
-    }
-    bytes = store.measure()->entries.bytes;
-  }
-  Store limited(std::uint64_t most, std::chrono::seconds grace = 10min) {
-    return *Store::open({.directory = root,
-                         .log = sink(),
-                         .limits = {.max_bytes = most, .min_free_bytes = 0, .grace = grace}});
-  }
-  std::uint64_t bytes = 0;
-};
 
 TEST(StoreLimits, TotalsAreKeptByEveryChange) {
   Limited f(20);
@@ -108,137 +69,32 @@ TEST(StoreLimits, TotalsThatAreLostAreCountedAgain) {
   }
 }
 
-TEST(StoreLimits, APublishBeyondTheLimitRemovesWhatWasUsedLongestAgo) {
-  Limited f(40);
-  Store store = f.limited(f.bytes);
-  set_age(f.root, key_of(0), 11min);  // one old entry that was used lately
-  ASSERT_TRUE(publish(store, "one more").ok());
-  const auto size = store.measure();
-  EXPECT_LE(size->entries.bytes, f.bytes / 10 * 9);
-  EXPECT_GT(size->entries.bytes, f.bytes / 10 * 8);
-  const auto left = present(f.root, 40);
-  EXPECT_TRUE(left.count(0)) << "it was used lately";
-  const auto gone = 40 - left.size();
-  EXPECT_GE(gone, 4u);
-  for (std::size_t i = 1; i <= gone; ++i) EXPECT_FALSE(left.count(static_cast<int>(i))) << i;
-  EXPECT_TRUE(finds(store, "one more"));
-  expect_exact_totals(store);
-  EXPECT_EQ(store.counters().trimmed.entries, gone);
-  EXPECT_TRUE(f.warnings.empty());
-}
-
-TEST(StoreLimits, ManyEntriesAreTrimmedShardByShardDownToTheLimit) {
-  test::use_memory_for_temporary_files();
-  Fixture f;
-  constexpr int kCount = 2000;
-  const std::string payload(1000, 'p');
-  for (int i = 0; i < kCount; ++i) {
-    ASSERT_TRUE(f.store.publish(key_of(i), {}, bytes_of(payload)).ok());
-    set_age(f.root, key_of(i), 100h - std::chrono::minutes(i));
+TEST(StoreLimits, WhatStandsInThePlaceOfTheTotalsGivesWayToThem) {
+  for (const char* what : {"a pipe", "a link", "a directory"}) {
+    SCOPED_TRACE(what);
+    Limited f(3);
+    const auto file = f.root / "v1/usage";
+    fs::remove(file);
+    if (what == std::string("a pipe")) {
+      ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    } else if (what == std::string("a link")) {
+      write_file(f.directory / "diary", "dear");
+      fs::create_symlink(f.directory / "diary", file);
+    } else {
+      fs::create_directory(file);
+    }
+    Store store = f.limited(f.bytes);
+    ASSERT_TRUE(store.trim({.older_than = 1000h}));
+    expect_exact_totals(store);
+    ASSERT_TRUE(publish(store, "one more").ok());
+    EXPECT_LE(store.measure()->entries.bytes, f.bytes) << "the limit is kept";
+    EXPECT_TRUE(what != std::string("a link") || test::read_file(f.directory / "diary") == "dear");
   }
-  const auto bytes = f.store.measure()->entries.bytes;
-  Store store = *Store::open({.directory = f.root,
-                              .log = f.sink(),
-                              .limits = {.max_bytes = bytes / 2, .min_free_bytes = 0}});
-  // Each publish removes a little, never everything at once.
-  for (int i = 0; i < 400; ++i)
-    ASSERT_TRUE(store.publish("more " + std::to_string(i), {}, bytes_of(payload)).ok());
-  EXPECT_LE(store.measure()->entries.bytes, bytes / 2);
-  EXPECT_GT(store.measure()->entries.bytes, bytes / 5 * 2);
-  expect_exact_totals(store);
-  const auto left = present(f.root, kCount);
-  const auto of_old_half =
-      std::count_if(left.begin(), left.end(), [](int i) { return i < kCount / 2; });
-  EXPECT_LT(of_old_half, static_cast<long>(left.size() / 4)) << "the old half went first";
-  EXPECT_EQ(store.list()->size() - left.size(), 400u) << "what is young stayed";
-}
-
-TEST(StoreLimits, WhatIsYoungOrLockedStays) {
-  Limited f(10);
-  for (int i = 0; i < 5; ++i) set_age(f.root, key_of(i), 9min);
-  Store store = f.limited(1000);
-  const auto held = f.store.try_lock(digest_of(key_of(5)));
-  ASSERT_EQ(held.outcome, LockOutcome::held);
-  ASSERT_TRUE(publish(store, "one more").ok());
-  EXPECT_EQ(present(f.root, 10), (std::set<int>{0, 1, 2, 3, 4, 5}));
-  EXPECT_TRUE(finds(store, "one more"));
-  const auto report = store.trim({.max_bytes = 0, .grace = 10min});
-  ASSERT_TRUE(report);
-  EXPECT_TRUE(report->removed.empty());
-  EXPECT_EQ(report->in_use, 1u);
-  // Without a grace period only the lock counts.
-  EXPECT_EQ(store.trim({.max_bytes = 0})->removed.size(), 6u);
-  EXPECT_EQ(present(f.root, 10), std::set<int>{5});
-}
-
-TEST(StoreLimits, AClockThatWasWrongMakesNothingImmortal) {
-  Limited f(3);
-  set_age(f.root, key_of(1), -100h);
-  Store store = f.limited(1000);
-  ASSERT_TRUE(publish(store, "one more").ok());
-  EXPECT_TRUE(present(f.root, 3).empty());
-  // And a use puts the stamp right.
-  ASSERT_TRUE(publish(f.store, key_of(1)).ok());
-  set_age(f.root, key_of(1), -100h);
-  EXPECT_TRUE(finds(f.store, key_of(1)));
-  const auto age =
-      fs::file_time_type::clock::now() - fs::last_write_time(path_of(f.root, key_of(1)));
-  EXPECT_LT(std::chrono::abs(age), 1h);
-}
-
-TEST(StoreLimits, OnlyAUseIsNotedAndNoOftenerThanHourly) {
-  Limited f(1);
-  const auto path = path_of(f.root, key_of(0));
-  const auto before = fs::last_write_time(path);
-  ASSERT_TRUE(f.store.read(digest_of(key_of(0))));
-  ASSERT_TRUE(f.store.look_at(digest_of(key_of(0))));
-  ASSERT_TRUE(f.store.verify());
-  EXPECT_EQ(fs::last_write_time(path), before);
-  EXPECT_TRUE(finds(f.store, key_of(0)));
-  EXPECT_GT(fs::last_write_time(path), before + 50h);
-  set_age(f.root, key_of(0), 59min);
-  const auto lately = fs::last_write_time(path);
-  EXPECT_TRUE(finds(f.store, key_of(0)));
-  EXPECT_EQ(fs::last_write_time(path), lately);
-}
-
-TEST(StoreLimits, TrimTakesWhatIsOldAndTellsItBefore) {
-  Limited f(10);
-  for (int i = 0; i < 6; ++i) set_age(f.root, key_of(i), 50h - std::chrono::hours(i));
-  for (int i = 6; i < 10; ++i) set_age(f.root, key_of(i), 1h);
-  const auto plan = f.store.trim({.older_than = 40h, .dry_run = true});
-  ASSERT_TRUE(plan);
-  ASSERT_EQ(plan->removed.size(), 6u);
-  EXPECT_EQ(plan->removed.front().name, digest_of(key_of(0)));
-  EXPECT_EQ(present(f.root, 10).size(), 10u);
-  const auto done = f.store.trim({.older_than = 40h});
-  ASSERT_TRUE(done);
-  EXPECT_EQ(done->removed.size(), 6u);
-  EXPECT_EQ(done->left, plan->left);
-  EXPECT_EQ(present(f.root, 10), (std::set<int>{6, 7, 8, 9}));
-}
-
-TEST(StoreLimits, OneProcessTrimsAtATime) {
-  Limited f(3);
-  SystemCalls calls = kRealCalls;
-  calls.set_lock = [](int fd, const struct flock* lock) {
-    if (lock->l_start == off_t{1} << 62 && lock->l_type == F_WRLCK) return errno = EAGAIN, -1;
-    return kRealCalls.set_lock(fd, lock);
-  };
-  Store store = *StoreWithCalls::open(
-      {.directory = f.root, .limits = {.max_bytes = 1, .min_free_bytes = 0, .grace = 0s}}, calls);
-  ASSERT_TRUE(publish(store, "one more").ok());
-  EXPECT_EQ(present(f.root, 3).size(), 3u);
-  EXPECT_NE(store.trim({.max_bytes = 0}).error().message().find("another process"),
-            std::string::npos);
 }
 
 TEST(StoreLimits, TheFloorOfFreeSpaceRefusesWhatTrimmingCannotMakeRoomFor) {
   Limited f(10);
-  Store store =
-      *Store::open({.directory = f.root,
-                    .log = f.sink(),
-                    .limits = {.min_free_bytes = std::uint64_t{1} << 60, .grace = 10min}});
+  Store store = f.open({.min_free_bytes = std::uint64_t{1} << 60, .grace = 10min});
   for (int i = 0; i < 2; ++i) expect_useful(publish(store, "one more"), f.root);
   EXPECT_TRUE(present(f.root, 10).empty()) << "what is old goes first";
   EXPECT_EQ(store.counters().no_space, 2u);
@@ -348,14 +204,45 @@ TEST(StoreLimits, RepairRemovesDamageOrPutsItAside) {
   }
 }
 
+TEST(StoreLimits, ClearingTakesNothingThatAStoreDoesNotMakeAndMakesNone) {
+  Fixture f;
+  const std::string hex(32, 'a');
+  const std::vector<std::string> kept = {
+      "letter",         "v1/letter",         "v1/e/letter",
+      "v1/e/ab/letter", "v1/q/letter",       "v1/q/" + hex,
+      "v1/r/letter",    "v1/r/letters/dear", "v1/q/" + hex + "-0123456789abcdeg",
+      "v1/r/" + hex};
+  const std::vector<std::string> taken = {"v1/e/ab/" + std::string(30, 'a'), "v1/r/tools/" + hex,
+                                          "v1/q/" + hex + "-0123456789abcdef"};
+  for (const auto& files : {kept, taken})
+    for (const auto& name : files) {
+      fs::create_directories((f.root / name).parent_path());
+      write_file(f.root / name, "x");
+    }
+  ASSERT_TRUE(f.store.clear());
+  for (const auto& name : kept) EXPECT_TRUE(fs::exists(f.root / name)) << name;
+  for (const auto& name : taken) EXPECT_FALSE(fs::exists(f.root / name)) << name;
+
+  fs::remove_all(f.root / "v1");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(f.store.clear() && f.store.trim({.max_bytes = 0}) && f.store.collect_garbage());
+    EXPECT_TRUE(f.store.repair(Repair::quarantine)->empty());
+    EXPECT_FALSE(fs::exists(f.root / "v1"));
+    fs::remove_all(f.root);
+  }
+  EXPECT_FALSE(fs::exists(f.root));
+}
+
 TEST(StoreLimits, GarbageIsOnlyWhatIsOlderThanAnHour) {
   Limited f(1);
   const auto shard = path_of(f.root, key_of(0)).parent_path();
-  for (const char* name : {".tmp-00000000000000aa", ".tmp-00000000000000bb"})
+  for (const char* name :
+       {".tmp-00000000000000aa", ".tmp-00000000000000bb", ".tmp-00000000000000cc"})
     write_file(shard / name, "x");
   fs::last_write_time(shard / ".tmp-00000000000000aa", fs::file_time_type::clock::now() - 2h);
-  EXPECT_EQ(f.store.measure()->temporaries.entries, 2u);
-  EXPECT_EQ(*f.store.collect_garbage(), 1u);
+  fs::last_write_time(shard / ".tmp-00000000000000cc", fs::file_time_type::clock::now() + 24h);
+  EXPECT_EQ(f.store.measure()->temporaries.entries, 3u);
+  EXPECT_EQ(*f.store.collect_garbage(), 2u) << "of a clock that was wrong, too";
   EXPECT_EQ(test::dot_names_below(f.root), std::vector<std::string>{".tmp-00000000000000bb"});
 }
 

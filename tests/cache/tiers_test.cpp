@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <string>
@@ -64,6 +65,10 @@ TEST(StoreTiers, AreAskedInOrderAndCountedApart) {
   EXPECT_TRUE(tiered.find(digest_of("k=2"), "k=2").in_lower_tier);
   EXPECT_EQ(tiered.records("tools"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(tiered.list()->size(), 1u) << "a listing is of the writable directory";
+  std::vector<Digest> names;
+  for (const char* key : {"k=1", "k=2", "k=3"}) names.push_back(digest_of(key));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(*tiered.names(), names);
   EXPECT_TRUE(f.warnings.empty());
 }
 

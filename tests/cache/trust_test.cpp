@@ -346,5 +346,31 @@ TEST(StoreTrust, AHugeFileIsRefusedBeforeAnythingIsAllocatedForIt) {
   EXPECT_EQ(status, 0);
 }
 
+// One that is as large as an entry may be, and says so, takes the memory that there is.
+TEST(StoreTrust, AFileThatMemoryHasNoRoomForIsPassedOver) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
+#endif
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const fs::path path = path_of(f.root, kKey);
+  std::string bytes = read_file(path);
+  const std::uint64_t declared = std::uint64_t{1} << 30;
+  for (std::size_t i = 0; i < 8; ++i) bytes[40 + i] = static_cast<char>(declared >> (8 * i));
+  write_file(path, bytes);
+  fs::resize_file(path, 80 + std::string_view(kKey).size() + 2 + declared);
+  EXPECT_EQ(in_child([&] {
+              const rlimit limit{.rlim_cur = rlim_t{512} << 20, .rlim_max = rlim_t{512} << 20};
+              if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+              const Found found = f.store.find(digest_of(kKey), kKey);
+              if (found.entry || !found.damage.empty()) return 2;
+              if (f.store.counters().tiers.at(0).unavailable != 1) return 3;
+              return publish(f.store, "k=2").ok() && finds(f.store, "k=2") ? 0 : 4;
+            }),
+            0);
+  const auto damage = f.store.find(digest_of(kKey), kKey).damage;
+  EXPECT_NE(damage.find("digest"), std::string::npos) << damage;
+}
+
 }  // namespace
 }  // namespace kiln::cache

@@ -1,4 +1,8 @@
 // kiln cache ls, show and verify over a cache that kiln prewarm has filled.
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +15,8 @@
 
 namespace kiln::test {
 namespace {
+
+constexpr unsigned kNobody = 65534;
 
 class CacheVerbs : public CliTest {
  protected:
@@ -193,6 +199,30 @@ TEST_F(CacheVerbs, ACacheThatOthersMayWriteIsRefusedWithTheCure) {
   const auto prewarmed = prewarm({"--json"});
   EXPECT_EQ(prewarmed.exit_code, 1);
   EXPECT_EQ(report_of(prewarmed)["not_stored"], 3);
+}
+
+TEST_F(CacheVerbs, AProgramWithMoreRightsThanItsCallerTakesNothingFromTheEnvironment) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer does not start in a setuid program";
+#endif
+  if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
+  struct statvfs mount {};
+  if (::statvfs(directory_.path().c_str(), &mount) != 0 || (mount.f_flag & ST_NOSUID) != 0)
+    GTEST_SKIP() << "no program runs as its owner from here";
+  const auto program = directory_ / "kiln";
+  std::filesystem::copy_file(KILN_CLI_PATH, program);
+  environment_["KILN_CACHE_DIR"] = home().string();
+  for (const ::mode_t mode : {0755u, 04755u}) {
+    ASSERT_EQ(::chmod(program.c_str(), mode), 0);
+    auto wish = request({"cache", "stat"});
+    wish.arguments[0] = program.string();
+    wish.user = kNobody;
+    const auto result = run_process(wish);
+    EXPECT_EQ(result.exit_code, mode == 0755 ? 0 : 3) << result.err;
+    if (mode != 0755) {
+      EXPECT_NE(result.err.find("no cache directory"), std::string::npos) << result.err;
+    }
+  }
 }
 
 TEST_F(CacheVerbs, APrewarmTakesWhatAReadOnlyCacheHas) {

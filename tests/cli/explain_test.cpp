@@ -59,6 +59,20 @@ TEST_F(ExplainVerb, NamesEachFieldThatDiffersFromTheNearestEntry) {
   EXPECT_EQ(same.out, "the same key\n");
 }
 
+// As with an image, whose cache lies below an empty one.
+TEST_F(ExplainVerb, LooksIntoReadOnlyCachesToo) {
+  const auto layer = directory_ / "layer";
+  std::filesystem::rename(cache(), layer);
+  environment_["KILN_CACHE_READONLY"] = layer.string();
+  const auto absent = verb("explain", {"--key", "tile=64"});
+  EXPECT_EQ(absent.exit_code, 0) << absent.err;
+  EXPECT_NE(absent.out.find("the nearest of 1 entry is "), std::string::npos) << absent.out;
+  EXPECT_NE(absent.out.find("  constant tile: i32 64 in the request, i32 128 in the entry\n"),
+            std::string::npos)
+      << absent.out;
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+}
+
 TEST_F(ExplainVerb, NamesTheCheckThatRefusedTheEntryAndMendsNothing) {
   const auto file = entries().front();
   auto bytes = read_file(file);

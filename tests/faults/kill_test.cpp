@@ -35,9 +35,10 @@ SystemCalls calls_of(bool anonymous_files) {
   return calls;
 }
 
-Store open_store(const fs::path& root, const SystemCalls& calls) {
-  return *StoreWithCalls::open({.directory = root, .limits = {.min_free_bytes = 1, .grace = 0s}},
-                               calls);
+Store open_store(const fs::path& root, const SystemCalls& calls, std::uint64_t max_bytes = 0) {
+  return *StoreWithCalls::open(
+      {.directory = root, .limits = {.max_bytes = max_bytes, .min_free_bytes = 1, .grace = 0s}},
+      calls);
 }
 
 /// What must hold after a kill. `slowest` is the longest that the next caller took.
@@ -127,6 +128,7 @@ bool killed_at(int stop, const std::function<void()>& work) {
 struct Operation {
   const char* name;
   void (*run)(Store& store);
+  std::uint64_t max_bytes = 0;  // of the store; 0: no limit
 };
 
 TEST(Kill, AtEverySystemCall) {
@@ -138,6 +140,7 @@ TEST(Kill, AtEverySystemCall) {
   const Operation operations[] = {
       {"put of the first entry", [](Store& store) { static_cast<void>(publish(store, 0).ok()); }},
       {"put", [](Store& store) { static_cast<void>(publish(store, 3).ok()); }},
+      {"put that trims", [](Store& store) { static_cast<void>(publish(store, 3).ok()); }, 4000},
       {"put over damage", [](Store& store) { static_cast<void>(publish(store, 1).ok()); }},
       {"get", [](Store& store) { static_cast<void>(look(store, 2)); }},
       {"trim", [](Store& store) { static_cast<void>(store.trim({.max_bytes = 0}).status().ok()); }},
@@ -163,7 +166,7 @@ TEST(Kill, AtEverySystemCall) {
             test::write_file(root / "v1/e" / hex.substr(0, 2) / hex.substr(2), "damaged");
         }
         const bool killed = killed_at(stop, [&] {
-          Store store = open_store(root, calls);
+          Store store = open_store(root, calls, operation.max_bytes);
           operation.run(store);
         });
         if (operation.name == std::string("put over damage")) {

@@ -1,4 +1,5 @@
 // Public faults of other kernel caches, tried on ours: T13, what may change under a cache.
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "kiln/explain.hpp"
+#include "runtime/toolkit_headers.hpp"
 #include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
@@ -110,6 +112,68 @@ TEST_F(Trial, T13_EveryChangeMissesIsNamedAndHitsAgainOnceItIsUndone) {
   write_file(late / "value.h", "#define VALUE 1\n");
   undone();
   EXPECT_EQ(answers.size(), 5u) << "an old answer was given";
+}
+
+// T13: a header of the toolkit itself, of a copy, edited in place with its size and time restored.
+TEST_F(Trial, T13_AChangedHeaderOfTheToolkitMissesIsNamedAndHitsAgainOnceItIsUndone) {
+  namespace fs = std::filesystem;
+  const auto nvrtc = installed_nvrtc();
+  const auto headers = find_toolkit_headers(*nvrtc.found, process_environment());
+  if (headers.roots.empty()) GTEST_SKIP() << "no toolkit headers beside NVRTC";
+  const fs::path toolkit = directory_ / "toolkit";
+  fs::create_directories(toolkit / "lib64");
+  const auto library = nvrtc.found->library;
+  for (const auto& file : fs::directory_iterator(library.parent_path()))
+    if (file.path().filename().string().starts_with("libnvrtc"))
+      fs::create_symlink(file.path(), toolkit / "lib64" / file.path().filename());
+  fs::create_directories(toolkit / "include");
+  for (const auto& file : fs::directory_iterator(headers.roots.front())) {
+    const auto copy = toolkit / "include" / file.path().filename();
+    if (file.is_directory())
+      fs::create_directory_symlink(file.path(), copy);
+    else
+      fs::copy_file(file.path(), copy);
+  }
+  auto with = options();
+  with.nvrtc = toolkit / "lib64" / library.filename();
+  const auto run = [&](std::uint64_t compiles, const std::string& named) {
+    auto runtime = open(with);
+    EXPECT_TRUE(runtime.add_source(
+        "trial.cu",
+        "#include <math_constants.h>\nextern \"C\" __global__ void entry(float* p) "
+        "{ *p = CUDART_PI_F; }\n"));
+    const auto id = runtime.add({.name = "trial", .source = "trial.cu"});
+    const auto why = runtime.explain(*id, "sm_90a");
+    EXPECT_TRUE(why) << message_of(why);
+    EXPECT_EQ(why && why->nearest, !named.empty());
+    if (why && why->nearest && !named.empty()) {
+      EXPECT_EQ(why->nearest->differences.size(), 1u);
+      EXPECT_EQ(why->nearest->differences[0].aspect, "header");
+      EXPECT_NE(why->nearest->differences[0].name.find(named), std::string::npos)
+          << why->nearest->differences[0].name;
+    }
+    const auto artifact = runtime.artifact(*id, "sm_90a");
+    EXPECT_TRUE(artifact) << message_of(artifact);
+    EXPECT_EQ(runtime.counters().compiles, compiles);
+    return artifact ? cubin_of(*artifact) : std::string();
+  };
+  const auto first = run(1, "");
+  const auto header = toolkit / "include" / "math_constants.h";
+  const auto text = read_file(header);
+  const auto time = fs::last_write_time(header);
+  auto changed = text;
+  const auto at = changed.find("3.141592654F");
+  ASSERT_NE(at, std::string::npos) << "pi stands elsewhere now";
+  changed[at] = '2';
+  write_file(header, changed);
+  fs::last_write_time(header, time);
+  EXPECT_TRUE(run(1, "math_constants.h") != first) << "an old answer was given";
+  write_file(header, text);
+  EXPECT_TRUE(run(0, "") == first);
+  // A reinstall touches all of them.
+  for (const auto& file : fs::directory_iterator(toolkit / "include"))
+    if (!file.is_symlink()) fs::last_write_time(file, time - std::chrono::hours(1000));
+  EXPECT_TRUE(run(0, "") == first);
 }
 
 }  // namespace

@@ -115,6 +115,22 @@ TEST(ToolkitHeaders, ComeFromCudaHomeWhereTheVersionFits) {
   EXPECT_EQ(find_toolkit_headers(nvrtc, environment).roots, below(tree, {"home/include"}));
 }
 
+// Without NVRTC the usual prefix is asked last, and what was passed over before is told all the
+// same.
+TEST(ToolkitHeaders, ThatWerePassedOverAreNamedWhereverTheSearchEnds) {
+  const FakeTree tree;
+  tree.write("home/include/cuda.h", kCuda130);
+  const auto environment = environment_of({{"CUDA_HOME", (tree / "home").string()}});
+  EXPECT_EQ(find_toolkit_headers(13, 0, environment).roots, below(tree, {"home/include"}));
+  const auto headers = find_toolkit_headers(99, 9, environment);
+  EXPECT_TRUE(headers.roots.empty());
+  EXPECT_EQ(headers.how_found, "");
+  const auto skipped = joined(headers.skipped);
+  for (const auto& reason : {(tree / "home/include").string() + ": headers of CUDA 13.0, not 99.9",
+                             std::string("/usr/local/cuda-99.9/include: no such directory")})
+    EXPECT_NE(skipped.find(reason), std::string::npos) << skipped;
+}
+
 // A machine's own include directory may hold anybody's files, and a libc that NVRTC cannot read.
 TEST(ToolkitHeaders, NeverComeFromTheSystemsIncludeDirectory) {
   const FakeTree tree;

@@ -22,6 +22,8 @@ namespace kiln {
 struct RuntimeOptions {
   /// Where compiled kernels are kept; made at the first publish. Empty: nothing is kept on disk.
   std::filesystem::path cache_directory{};
+  /// Why options_from() found no directory for the cache; a Runtime without any cache warns of it.
+  std::string why_no_cache{};
   /// Caches that are asked after it and never written, such as layers of an image, or bundles.
   std::vector<std::filesystem::path> read_only_caches{};
   /// Whose caches are believed, and how large the one that is written may grow.

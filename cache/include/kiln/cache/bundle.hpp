@@ -82,10 +82,10 @@ struct BundleSource {
   std::string toolchain{};
 };
 
-/// Puts the entries `sources` of `store` into `file`, in place of what stands there: whole or not
-/// at all. Their order does not matter, and one that is named twice counts once. `signer` may be
-/// null: then the bundle is unsigned. One entry at a time is held in memory. Errors  io_failed when
-/// an entry is absent or damaged, or the file cannot be written;
+/// Puts the entries `sources` of `store` into `file`, in place of a file that stands there: whole
+/// or not at all. Their order does not matter, and one that is named twice counts once. `signer`
+/// may be null: then the bundle is unsigned. One entry at a time is held in memory. Errors
+/// io_failed when an entry is absent or damaged, or the file cannot be written;
 ///         invalid_argument for too many entries or too long a text; unsupported without libsodium.
 KILN_API Status write_bundle(const Store& store, std::vector<BundleSource> sources,
                              const SecretKey* signer, const std::filesystem::path& file);

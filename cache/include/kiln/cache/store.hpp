@@ -125,8 +125,9 @@ struct Trust {
 
 /// How large the writable directory may grow.
 struct Limits {
-  /// Of all entries. A publish that goes beyond removes entries, those first whose use is longest
-  /// ago, down to nine tenths. 0: no limit.
+  /// Of all entries. A publish that goes beyond removes a tenth of the entries that it can look at
+  /// in a millisecond, those whose use is longest ago; as names are evenly spread, these stand for
+  /// all. 0: no limit.
   std::uint64_t max_bytes = std::uint64_t{8} << 30;
   /// What stays free on the file system: a publish that would take of it is refused. Without a
   /// value 64 MiB, or a hundredth of the file system where that is less.
@@ -296,6 +297,9 @@ class KILN_API Store {
   /// All entries in order of name, by directory listing only (`damage` stays empty). Errors  as
   /// verify().
   Result<std::vector<EntryInfo>> list() const;
+  /// The names of the entries of all tiers but the remote one, in order; read() has the entries.
+  /// Errors  as verify(); a tier that cannot be listed is passed over.
+  Result<std::vector<Digest>> names() const;
 
   /// As verify(); what is damaged is removed or put aside, and reported with its damage. What
   /// somebody makes anew at this moment is left alone.
