@@ -118,7 +118,7 @@ way_pkgconfig_shared() { with_pkgconfig shared; }
 # The two share a build folder, so that the second one only configures and links anew.
 way_add_subdirectory() {
   with_cmake in_tree add_subdirectory "${kiln_settings[@]}" -DCMAKE_BUILD_TYPE=Debug \
-    -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
+    -DCMAKE_UNITY_BUILD=ON -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
   # Nothing of Kiln's own flags reaches its users, nor the tree itself.
   local command
   command=$(grep -o '"command": ".*[^_]main\.cpp' "$work/in_tree/compile_commands.json")
@@ -127,7 +127,7 @@ way_add_subdirectory() {
 
 way_fetch_content() {
   with_cmake in_tree fetch_content "${kiln_settings[@]}" -DCMAKE_BUILD_TYPE=Debug \
-    -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
+    -DCMAKE_UNITY_BUILD=ON -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
 }
 
 mkdir -p "$work"
