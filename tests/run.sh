@@ -39,9 +39,8 @@ case $preset in
   *) fail 2 "unknown preset $preset (known: release, asan, tsan)" ;;
 esac
 
-# At least two at a time: many tests wait for processes, not for the processor.
-jobs=$(nproc)
-[ "$jobs" -ge 2 ] || jobs=2
+# One more at a time than there are processors: many tests wait for processes.
+jobs=$(($(nproc) + 1))
 
 set_up
 # Some tests trace system calls, count instructions or start servers, and are skipped without them.

@@ -172,7 +172,7 @@ TEST(StoreFaults, APublishThatTrimsEndsWellWhateverFails) {
   const SystemCalls calls = faulty_calls();
   const Limits limits{.max_bytes = 25'000, .grace = std::chrono::seconds(0)};
 #ifdef KILN_SANITIZE
-  const int step = 31;
+  const int step = 89;
 #else
   const int step = 7;
 #endif

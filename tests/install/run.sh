@@ -37,7 +37,8 @@ way_install_shared() {
   # -z defs: each library is linked with everything that it uses.
   cmake -S "$tree" -B "$work/shared" "${kiln_settings[@]}" -DCMAKE_BUILD_TYPE=Debug \
     -DBUILD_SHARED_LIBS=ON -DCMAKE_SHARED_LINKER_FLAGS=-Wl,-z,defs \
-    -DCMAKE_UNITY_BUILD=ON -DKILN_BUILD_EXAMPLES=OFF >"$work/shared.log"
+    -DCMAKE_UNITY_BUILD=ON -DKILN_BUILD_EXAMPLES=OFF -DKILN_BUILD_CLI=OFF \
+    -DKILN_BUILD_TESTS=OFF -DKILN_BUILD_BENCHMARKS=OFF >"$work/shared.log"
   cmake --build "$work/shared" -j "$jobs"
   install_and_move shared "$work/shared"
 }
