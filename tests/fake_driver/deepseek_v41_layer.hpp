@@ -20,6 +20,9 @@ class DeepseekV41Fixture : public FakeDriverFixture {
     FakeDriverFixture::SetUp();
     if (IsSkipped()) return;
     runtime_.emplace(open());
+    add_programs();
+  }
+  void add_programs() {
     add("kernel_src/dsv41_kv_insert/kernel.cu", sizeof(InsertArgs));
     for (const auto* program : {"swapab", "swapab_sm90a", "mega", "mega_sm90a"})
       add("kernel_src/dsv41_decode/" + std::string(program) + ".cu", sizeof(DecodeArgs));

@@ -2,6 +2,7 @@
 #include "deepseek_v41_layer.hpp"
 
 #include <set>
+#include <utility>
 
 namespace kiln::test {
 namespace {
@@ -105,6 +106,27 @@ TEST_F(DeepseekV41Steps, AreCacheWritesThenAttentionAndNothingIsCompiledOrLoaded
   }
   EXPECT_EQ(runtime_->counters().compiles, warm.compiles);
   EXPECT_EQ(runtime_->counters().module_loads, warm.module_loads);
+}
+
+TEST_F(DeepseekV41Steps, OfFewTokensHaveClustersOfTenBlocksWhereTheDeviceHoldsOne) {
+  for (const auto& [multiprocessors, few] : {std::pair{132, 10u}, std::pair{8, 6u}}) {
+    SCOPED_TRACE(multiprocessors);
+    driver_.set_device_attribute(0, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, multiprocessors);
+    runtime_.emplace(open());
+    add_programs();
+    const auto layer = layer_of({.tp = 4});
+    auto launches = layer.prepare(step_of(1));
+    ASSERT_TRUE(launches) << message_of(launches);
+    EXPECT_EQ(cluster_of(run(*launches).back()), few);
+    for (const auto& [tokens, blocks] : {std::pair{8u, 6u}, std::pair{7u, few}}) {
+      const auto updated = layer.update(*launches, step_of(tokens));
+      ASSERT_TRUE(updated) << message_of(updated);
+      const Launch attention = run(*launches).back();
+      EXPECT_EQ(cluster_of(attention), blocks) << tokens;
+      EXPECT_EQ(attention.grid[0], blocks) << tokens;
+      EXPECT_EQ(attention.grid[1], tokens);
+    }
+  }
 }
 
 TEST_F(DeepseekV41Steps, StridesReachTheKernels) {
