@@ -2,12 +2,12 @@
 // ones' arguments: what is launched matters here, not what it computes.
 #pragma once
 
-#include "fixture.hpp"
 #include "kernel_src/layers/deepseek_v41/decode_attention.hpp"
+#include "layer_fixture.hpp"
 
 namespace kiln::test {
 
-class DeepseekV41Fixture : public FakeDriverFixture {
+class DeepseekV41Fixture : public LayerFixture {
  protected:
   using DecodeAttention = kernels::deepseek_v41::DecodeAttention;
   using LayerOptions = kernels::deepseek_v41::LayerOptions;
@@ -17,7 +17,7 @@ class DeepseekV41Fixture : public FakeDriverFixture {
   using DecodeArgs = kernels::dsv41_decode::Args;
 
   void SetUp() override {
-    FakeDriverFixture::SetUp();
+    LayerFixture::SetUp();
     if (IsSkipped()) return;
     runtime_.emplace(open());
     add_programs();
@@ -29,17 +29,7 @@ class DeepseekV41Fixture : public FakeDriverFixture {
   }
 
   DecodeAttention layer_of(const LayerOptions& options) {
-    const auto device = runtime_->device();
-    EXPECT_TRUE(device) << message_of(device);
-    auto layer = DecodeAttention::create(*runtime_, options, *device);
-    EXPECT_TRUE(layer) << message_of(layer);
-    return *std::move(layer);
-  }
-  void warm_up() {
-    const auto report = runtime_->warmup();
-    ASSERT_TRUE(report) << message_of(report);
-    ASSERT_EQ(report->failed, 0u);
-    driver_.forget();
+    return make_layer<DecodeAttention>(options);
   }
 
   /// A good step with made-up addresses, for every layer that has a compressed cache of fp8.
@@ -69,8 +59,6 @@ class DeepseekV41Fixture : public FakeDriverFixture {
             .scale_group_stride_words = 32 * 512,
             .scale_column_stride_words = 512};
   }
-
-  std::optional<Runtime> runtime_;
 
  private:
   void add(const std::string& name, std::size_t argument_bytes) {

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "fixture.hpp"
 #include "kernel_src/layers/kimi_k3/attention.hpp"
+#include "layer_fixture.hpp"
 
 namespace kiln::test {
 
 namespace mla = kernels::kimi_k3_mla;
 
-class KimiK3Fixture : public FakeDriverFixture {
+class KimiK3Fixture : public LayerFixture {
  protected:
   using Launch = fake_driver::Launch;
   using LayerOptions = kernels::kimi_k3::LayerOptions;
@@ -22,7 +22,7 @@ class KimiK3Fixture : public FakeDriverFixture {
   using u64 = kernels::u64;
 
   void SetUp() override {
-    FakeDriverFixture::SetUp();
+    LayerFixture::SetUp();
     if (IsSkipped()) return;
     runtime_.emplace(open());
     const std::string args =
@@ -39,19 +39,7 @@ class KimiK3Fixture : public FakeDriverFixture {
     add("reduce.cu", args + entry + rest);
   }
 
-  MlaAttention layer_of(const LayerOptions& options) {
-    const auto device = runtime_->device();
-    EXPECT_TRUE(device) << message_of(device);
-    auto layer = MlaAttention::create(*runtime_, options, *device);
-    EXPECT_TRUE(layer) << message_of(layer);
-    return *std::move(layer);
-  }
-  void warm_up() {
-    const auto report = runtime_->warmup();
-    ASSERT_TRUE(report) << message_of(report);
-    ASSERT_EQ(report->failed, 0u);
-    driver_.forget();
-  }
+  MlaAttention layer_of(const LayerOptions& options) { return make_layer<MlaAttention>(options); }
 
   /// A good call with made-up addresses: `query` new tokens of each request, over `pages` pages.
   static mla::Arguments arguments_of(u64 heads, u64 batch, u64 query, u64 pages) {
@@ -82,8 +70,6 @@ class KimiK3Fixture : public FakeDriverFixture {
   static bool overlaps(const Launch& launch) {
     return launch.attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) != nullptr;
   }
-
-  std::optional<Runtime> runtime_;
 
  private:
   void add(const std::string& name, const std::string& text) {

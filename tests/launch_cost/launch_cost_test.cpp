@@ -152,6 +152,19 @@ TEST_F(LaunchCost, PreparingInAReservedPoolTakesNoMemoryAndNoLock) {
   EXPECT_EQ(locks, 0u);
 }
 
+/// `run` gives how many of its calls failed. Locks do not count: the driver has some, where a
+/// step's cluster or map is another one than before.
+template <class Run>
+void expect_no_memory_taken(const Run& run) {
+  ASSERT_EQ(run(), 0);  // the thread's first calls of the driver
+  watching = true;
+  const int failures = run();
+  watching = false;
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(allocations.exchange(0), 0u);
+  locks = 0;
+}
+
 class LayerCost : public DeepseekV41Fixture {};
 
 TEST_F(LayerCost, AStepOfALayerTakesNoMemoryWhicheverKernelItTakes) {
@@ -176,13 +189,7 @@ TEST_F(LayerCost, AStepOfALayerTakesNoMemoryWhicheverKernelItTakes) {
     }
     return failures;
   };
-  ASSERT_EQ(run(), 0);  // the thread's first calls of the driver
-  watching = true;
-  const int failures = run();
-  watching = false;
-  EXPECT_EQ(failures, 0);
-  EXPECT_EQ(allocations.exchange(0), 0u);
-  locks = 0;  // the driver has some, where a step's cluster is another one than before
+  expect_no_memory_taken(run);
 }
 
 class MlaLayerCost : public KimiK3Fixture {};
@@ -206,13 +213,7 @@ TEST_F(MlaLayerCost, AStepTakesNoMemoryWhicheverProgramsItTakes) {
       if (!layer.update(*launches, step) || !launches->launch(nullptr)) ++failures;
     return failures;
   };
-  ASSERT_EQ(run(), 0);  // the thread's first calls of the driver
-  watching = true;
-  const int failures = run();
-  watching = false;
-  EXPECT_EQ(failures, 0);
-  EXPECT_EQ(allocations.exchange(0), 0u);
-  locks = 0;  // the driver has some, where a step's map is another one than before
+  expect_no_memory_taken(run);
 }
 
 TEST_F(LaunchCost, TheCountersCount) {
