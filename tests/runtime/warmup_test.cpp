@@ -178,11 +178,12 @@ TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
   for (const bool workers : {true, false}) {
     auto options = workers ? worker_options() : fake_options();
     options.cache_directory = cache_ = directory_ / (workers ? "workers" : "threads");
-    options.compile_limit = milliseconds(200);
+    options.compile_limit = milliseconds(1000);
     auto runtime = open(options);
     // On a thread it hears nothing, and is left to the Runtime.
     const std::string name = workers ? "in_worker" : "on_thread";
-    add(runtime, name, "deaf 1700");
+    const HeldCompile held(directory_ / (name + "_may_end"));
+    add(runtime, name, "deaf until " + held.file());
     add(runtime, "listens", "slow 60000");
     for (int i = 0; i < 3; ++i) add(runtime, "good" + std::to_string(i), "");
     const auto report = warmup(runtime, {.jobs = 1});
@@ -191,7 +192,7 @@ TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
     for (const auto& slow : {name, std::string("listens")}) {
       const auto& kernel = report_of(*report, slow);
       EXPECT_EQ(kernel.status.code(), ErrorCode::not_ready);
-      EXPECT_NE(message_of(kernel.status).find("limit of 200 ms"), std::string::npos)
+      EXPECT_NE(message_of(kernel.status).find("limit of 1000 ms"), std::string::npos)
           << message_of(kernel.status);
     }
     EXPECT_EQ(ended(name), 0u) << "the warmup did not wait for it";
@@ -207,14 +208,15 @@ TEST_F(WarmupTest, ACancelOrADeadlineKeepsWhatIsFinished) {
       options.cache_directory = cache_ = directory_ / name;
       {
         auto runtime = open(options);
+        const HeldCompile held(directory_ / (name + "_may_end"));
         add(runtime, "done", "");
-        add(runtime, name, "deaf 1700");
+        add(runtime, name, "deaf until " + held.file());
         add(runtime, "after", "");
         std::stop_source stop;
         std::thread canceller;
         const auto report =
             warmup(runtime, {.jobs = 1,
-                             .time_limit = milliseconds(cancelled ? 0 : 300),
+                             .time_limit = milliseconds(cancelled ? 0 : 1000),
                              .cancel = stop.get_token(),
                              .progress = [&](const Progress& progress) {
                                if (cancelled && progress.done == 1 && !canceller.joinable())
@@ -223,7 +225,7 @@ TEST_F(WarmupTest, ACancelOrADeadlineKeepsWhatIsFinished) {
         if (canceller.joinable()) canceller.join();
         ASSERT_TRUE(report) << message_of(report);
         EXPECT_EQ(ended(name), 0u) << "it waited for the compile in hand";
-        EXPECT_EQ(report->stopped, cancelled ? "cancelled" : "the time limit of 300 ms");
+        EXPECT_EQ(report->stopped, cancelled ? "cancelled" : "the time limit of 1000 ms");
         EXPECT_EQ(report->compiled, 1u);
         EXPECT_EQ(report->failed, 2u);
         EXPECT_EQ(report_of(*report, "after").status.code(), ErrorCode::not_ready);

@@ -12,6 +12,18 @@
 
 namespace kiln::test {
 
+/// Holds the compiles that are told "deaf until <this file>", and lets them end with itself.
+class HeldCompile {
+ public:
+  explicit HeldCompile(std::filesystem::path file) : file_(std::move(file)) {}
+  HeldCompile(const HeldCompile&) = delete;
+  ~HeldCompile() { write_file(file_, ""); }
+  std::string file() const { return file_.string(); }
+
+ private:
+  std::filesystem::path file_;
+};
+
 class FakeCompilerFixture : public RuntimeFixture {
  protected:
   void SetUp() override { ::setenv("KILN_FAKE_NVRTC_LOG", log_.c_str(), 1); }

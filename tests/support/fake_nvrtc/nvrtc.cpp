@@ -2,6 +2,7 @@
 //
 //   // fake: slow 20       takes 20 ms, and asks the flow callback meanwhile
 //   // fake: deaf 3000     takes 3000 ms, and asks nobody
+//   // fake: deaf until /file   takes until the file is there, and asks nobody
 //   // fake: eat 64        takes 64 MiB while it compiles, and fails where it does not get them
 //   // fake: fail          has an error in it
 //   // fake: crash         ends the process by a signal
@@ -90,8 +91,13 @@ nvrtcResult obey(_nvrtcProgram& program, const std::string& command) {
     words >> number;
     return take_memory(static_cast<std::size_t>(number));
   } else if (verb == "deaf") {
-    words >> number;
-    std::this_thread::sleep_for(milliseconds(number));
+    if (words >> number) {
+      std::this_thread::sleep_for(milliseconds(number));
+    } else {
+      words.clear();
+      words >> more >> file;
+      while (::access(file.c_str(), F_OK) != 0) std::this_thread::sleep_for(milliseconds(10));
+    }
   } else if (verb == "slow") {
     words >> number;
     const auto until = Clock::now() + milliseconds(number);
