@@ -26,7 +26,7 @@ namespace {
 using test::read_file;
 using test::write_file;
 
-SecretKey key_of(unsigned char first) {
+SecretKey secret_key_of(unsigned char first) {
   std::array<std::byte, 32> seed{};
   seed[0] = std::byte{first};
   return *SecretKey::from_seed(seed);
@@ -50,7 +50,7 @@ class Bundles : public ::testing::Test {
     return fixture_.directory / "kernels.kiln";
   }
   Signers accepted() const {
-    return {.keys = {key_of(1).public_key()}};
+    return {.keys = {secret_key_of(1).public_key()}};
   }
 
   /// Writes `keys` to file(), signed unless `signer` is null, and gives its bytes.
@@ -65,7 +65,7 @@ class Bundles : public ::testing::Test {
     return read_file(file());
   }
   std::string pack(const std::vector<std::string>& keys) {
-    const auto signer = key_of(1);
+    const auto signer = secret_key_of(1);
     return pack(keys, &signer);
   }
 
@@ -97,7 +97,7 @@ TEST_F(Bundles, GiveBackEveryEntryAndWhatTheIndexSaysOfIt) {
   pack({"k=1", "k=2", "k=3"});
   const auto bundle = Bundle::open(file(), accepted());
   ASSERT_TRUE(bundle) << bundle.error().message();
-  EXPECT_EQ(bundle->signer(), key_of(1).public_key());
+  EXPECT_EQ(bundle->signer(), secret_key_of(1).public_key());
   EXPECT_EQ(bundle->file(), file());
   EXPECT_EQ(bundle->file_bytes(), fs::file_size(file()));
   ASSERT_EQ(bundle->entries().size(), 3u);
@@ -135,7 +135,7 @@ TEST_F(Bundles, HaveGoldenBytes) {
   ASSERT_TRUE(fixture_.store.publish("k=1", "{}",
                                      bytes_of("\x7f"
                                               "ELF")));
-  const auto signer = key_of(1);
+  const auto signer = secret_key_of(1);
   ASSERT_TRUE(
       write_bundle(fixture_.store, {{digest_of("k=1"), "sm_90a", "nvrtc"}}, &signer, file()));
   std::string hex;
@@ -163,7 +163,7 @@ TEST_F(Bundles, HaveGoldenBytes) {
 TEST_F(Bundles, OfTheSameContentHaveTheSameBytesWhereverAndInWhateverOrderTheyAreMade) {
   const auto bytes = pack({"k=1", "k=2", "k=3"});
   Fixture other;
-  const auto signer = key_of(1);
+  const auto signer = secret_key_of(1);
   std::vector<BundleSource> sources;
   for (const std::string key : {"k=3", "k=1", "k=2", "k=1"}) {
     ASSERT_TRUE(other.store.publish(key, "{}", bytes_of("payload of " + key)));
@@ -182,7 +182,7 @@ TEST_F(Bundles, OfTheSameContentHaveTheSameBytesWhereverAndInWhateverOrderTheyAr
 }
 
 TEST_F(Bundles, RefuseEveryFlippedBitSignedOrNot) {
-  const auto signer = key_of(1);
+  const auto signer = secret_key_of(1);
   for (const SecretKey* key : {&signer, static_cast<const SecretKey*>(nullptr)}) {
     const auto good = pack({"k=1", "k=2"}, key);
     const Signers signers = key != nullptr ? accepted() : Signers{.anyone = true};
@@ -266,17 +266,17 @@ TEST_F(Bundles, RefuseAnIndexThatSaysOtherwiseThanItsEntry) {
 
 TEST_F(Bundles, AreTakenFromAcceptedSignersOnly) {
   const auto bytes = pack({"k=1"});
-  const auto stranger = key_of(2).public_key();
-  const auto signed_by = key_of(1).public_key().text();
+  const auto stranger = secret_key_of(2).public_key();
+  const auto signed_by = secret_key_of(1).public_key().text();
   const auto refusal = trouble_with(bytes, {.keys = {stranger}});
   EXPECT_NE(refusal.find(signed_by), std::string::npos) << refusal;
   EXPECT_NE(refusal.find(stranger.text()), std::string::npos) << refusal;
   EXPECT_NE(trouble_with(bytes, {}).find("no signer is accepted"), std::string::npos);
-  EXPECT_EQ(trouble_with(bytes, {.keys = {stranger, key_of(1).public_key()}}), "");
+  EXPECT_EQ(trouble_with(bytes, {.keys = {stranger, secret_key_of(1).public_key()}}), "");
   EXPECT_EQ(trouble_with(bytes, {.anyone = true}), "");
 
   // A stranger's bundle that says it is ours.
-  const auto other = key_of(2);
+  const auto other = secret_key_of(2);
   auto forged = pack({"k=1"}, &other);
   EXPECT_NE(trouble_with(forged).find(stranger.text()), std::string::npos);
   forged.replace(40, 32, bytes, 40, 32);
@@ -354,7 +354,7 @@ TEST(BundleIndex, IsRefusedWhereItsSizesOrItsOrderAreWrong) {
 
 TEST_F(Bundles, OfDamagedOrAbsentEntriesAreNotMade) {
   ASSERT_TRUE(publish(fixture_.store, "k=1"));
-  const auto signer = key_of(1);
+  const auto signer = secret_key_of(1);
   const auto refused = [&](const Digest& name) {
     const auto status = write_bundle(fixture_.store, {{name, "", ""}}, &signer, file());
     return status ? std::string("written") : status.error().message();
@@ -387,7 +387,7 @@ TEST_F(Bundles, ArePlainFilesAndAreNotWaitedFor) {
 
 TEST_F(Bundles, TakeThePlaceOfAFileAndOfNothingElse) {
   ASSERT_TRUE(fixture_.store.publish("k=1", "{}", bytes_of("payload")).ok());
-  const auto signer = key_of(1);
+  const auto signer = secret_key_of(1);
   const auto write = [&] {
     return write_bundle(fixture_.store, {{.name = digest_of("k=1")}}, &signer, file());
   };
@@ -431,7 +431,7 @@ TEST_F(Bundles, ServeAsReadOnlyTiers) {
                          .trust = {.signers = std::move(signers)}});
   };
   {
-    const auto store = open({key_of(2).public_key(), key_of(1).public_key()});
+    const auto store = open({secret_key_of(2).public_key(), secret_key_of(1).public_key()});
     for (const std::string key : {"k=1", "k=2"}) {
       const auto found = store.find(digest_of(key), key);
       ASSERT_TRUE(found.entry) << found.damage;
@@ -460,22 +460,22 @@ TEST_F(Bundles, ServeAsReadOnlyTiers) {
     EXPECT_TRUE(store.records("toolchain").empty());
     return fixture_.warnings.size() == 1 ? fixture_.warnings.front() : std::string("no warning");
   };
-  EXPECT_NE(refused({key_of(2).public_key()}).find(key_of(1).public_key().text()),
+  EXPECT_NE(refused({secret_key_of(2).public_key()}).find(secret_key_of(1).public_key().text()),
             std::string::npos);
   EXPECT_NE(refused({}).find("KILN_CACHE_SIGNERS"), std::string::npos);
   pack({"k=1"}, nullptr);
-  EXPECT_NE(refused({key_of(1).public_key()}).find("unsigned"), std::string::npos);
+  EXPECT_NE(refused({secret_key_of(1).public_key()}).find("unsigned"), std::string::npos);
   auto bytes = pack({"k=1"});
   bytes[100] ^= 1;
   write_file(file(), bytes);
-  EXPECT_NE(refused({key_of(1).public_key()}).find("changed after"), std::string::npos);
+  EXPECT_NE(refused({secret_key_of(1).public_key()}).find("changed after"), std::string::npos);
 
   // An entry alone that is damaged is that and no more.
   fixture_.warnings.clear();
   bytes = pack({"k=1", "k=2"});
   bytes.back() ^= 1;
   write_file(file(), bytes);
-  const auto store = open({key_of(1).public_key()});
+  const auto store = open({secret_key_of(1).public_key()});
   const bool first = store.find(digest_of("k=1"), "k=1").entry.has_value();
   const bool second = store.find(digest_of("k=2"), "k=2").entry.has_value();
   EXPECT_NE(first, second);
@@ -518,7 +518,7 @@ TEST_F(Bundles, SecretKeysAreForTheirOwnersEyesAndAreNeverOverwritten) {
 
 TEST_F(Bundles, KeyFilesThatHoldSomethingElseAreRefusedAndNotShown) {
   const auto path = fixture_.directory / "key";
-  const auto secret = key_of(7);
+  const auto secret = secret_key_of(7);
   ASSERT_TRUE(secret.write(path));
   const auto text = read_file(path);
   const auto as_public = PublicKey::read(path);

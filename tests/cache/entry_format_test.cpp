@@ -45,7 +45,7 @@ std::string damage_of(std::string_view bytes) {
 }
 
 template <class Integer>
-std::string with(std::string bytes, std::size_t offset, Integer value) {
+std::string changed(std::string bytes, std::size_t offset, Integer value) {
   for (std::size_t i = 0; i < sizeof(Integer); ++i)
     bytes[offset + i] = static_cast<char>(value >> (8 * i) & 0xFF);
   return bytes;
@@ -128,13 +128,14 @@ TEST(EntryFormat, SaysWhatIsWrong) {
   EXPECT_EQ(damage_of(key_byte), "header digest differs");
   EXPECT_EQ(damage_of(encode("k=2", kFacts, kPayload)), "holds the entry of another key");
   EXPECT_EQ(decode(good, digest_of(kKey), "k=2").damage, "key text differs");
-  EXPECT_EQ(damage_of(with(good, 8, std::uint32_t{0})),
+  EXPECT_EQ(damage_of(changed(good, 8, std::uint32_t{0})),
             "made by an older Kiln (schema 0, this one reads 1)");
-  EXPECT_EQ(damage_of(with(good, 8, std::uint32_t{2})),
+  EXPECT_EQ(damage_of(changed(good, 8, std::uint32_t{2})),
             "made by a newer Kiln (schema 2, this one reads 1)");
-  EXPECT_EQ(damage_of(with(good, 12, std::uint32_t{96})), "declares a header of 96 bytes, not 80");
-  EXPECT_EQ(damage_of(with(good, 16, std::uint32_t{1})), "made by a newer Kiln (codec 1)");
-  EXPECT_EQ(damage_of(with(good, 20, std::uint32_t{64})),
+  EXPECT_EQ(damage_of(changed(good, 12, std::uint32_t{96})),
+            "declares a header of 96 bytes, not 80");
+  EXPECT_EQ(damage_of(changed(good, 16, std::uint32_t{1})), "made by a newer Kiln (codec 1)");
+  EXPECT_EQ(damage_of(changed(good, 20, std::uint32_t{64})),
             "made by a newer Kiln (a signature of 64 bytes)");
 }
 
@@ -143,17 +144,17 @@ TEST(EntryFormat, RefusesHugeDeclaredSizesByTheHeaderAlone) {
   constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
   for (const std::size_t offset : {24u, 32u, 40u}) {
     for (const std::uint64_t size : {kHuge, kHuge - 80, kHuge / 2, kMaxPayloadBytes + 1}) {
-      const std::string bad = with(good, offset, size);
+      const std::string bad = changed(good, offset, size);
       const auto start = std::as_bytes(std::span(bad)).first(kHeaderBytes);
       EXPECT_NE(header_damage(start, bad.size()).find("over the limit"), std::string::npos);
     }
     // Within the limits, but more than the file holds.
-    const std::string bad = with(good, offset, kMaxKeyBytes);
+    const std::string bad = changed(good, offset, kMaxKeyBytes);
     const auto start = std::as_bytes(std::span(bad)).first(kHeaderBytes);
     EXPECT_NE(header_damage(start, bad.size()).find("cut short"), std::string::npos);
   }
   // Sizes that would give the right sum if it wrapped.
-  const std::string wrapped = with(with(good, 24, kHuge), 32, std::uint64_t{6});
+  const std::string wrapped = changed(changed(good, 24, kHuge), 32, std::uint64_t{6});
   EXPECT_NE(damage_of(wrapped), "");
 }
 

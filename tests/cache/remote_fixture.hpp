@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/remote/object.hpp"
 #include "kiln/cache/digest.hpp"
 #include "kiln/cache/remote.hpp"
 #include "kiln/cache/signing.hpp"
@@ -68,6 +69,20 @@ inline std::string wire_name_of(std::string_view key_text) {
 /// Deadlines of a server that is to keep them, however slow the machine.
 inline RemoteTimes calm_times() {
   return {.connect = 30s, .first_byte = 30s, .patience = 0ms, .lease = 60s};
+}
+
+/// What ends the head of a request or of an answer.
+inline constexpr std::string_view kEnd = "\r\n\r\n";
+
+/// The object of the key `number`, as a server keeps it.
+inline std::string object_text(int number, const SecretKey* signer) {
+  const auto object =
+      *encode_object(key_text_of(number), "{}", as_bytes_of(payload_of_key(number)), {}, signer);
+  return {reinterpret_cast<const char*>(object.data()), object.size()};
+}
+
+inline RemoteOptions options_for(std::string url, RemoteTimes times = calm_times()) {
+  return {.objects = std::move(url), .times = times};
 }
 
 /// Those of a server that is to miss one: only that one is short, so that a test can wait for it. A

@@ -22,21 +22,10 @@ namespace {
 using test::FaultServer;
 using test::http_answer;
 
-constexpr std::string_view kEnd = "\r\n\r\n";
 constexpr std::string_view kLongBody = "HTTP/1.1 200 OK\r\nContent-Length: 60000000\r\n\r\n";
-
-std::string object_text(int number, const SecretKey* signer) {
-  const auto object =
-      *encode_object(key_text_of(number), "{}", as_bytes_of(payload_of_key(number)), {}, signer);
-  return {reinterpret_cast<const char*>(object.data()), object.size()};
-}
 
 /// Head, index and seal of an object without labels.
 constexpr std::size_t kFrontBytes = 72 + 104 + 64;
-
-RemoteOptions options_for(std::string url) {
-  return {.objects = std::move(url), .times = calm_times()};
-}
 
 /// Sends `start`, and then nothing.
 FaultServer::Serve begins_with(std::string start) {

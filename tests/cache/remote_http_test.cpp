@@ -23,18 +23,6 @@ namespace {
 using test::FaultServer;
 using test::http_answer;
 
-constexpr std::string_view kEnd = "\r\n\r\n";
-
-std::string object_text(int number, const SecretKey* signer) {
-  const auto object =
-      *encode_object(key_text_of(number), "{}", as_bytes_of(payload_of_key(number)), {}, signer);
-  return {reinterpret_cast<const char*>(object.data()), object.size()};
-}
-
-RemoteOptions options_for(std::string url, RemoteTimes times = calm_times()) {
-  return {.objects = std::move(url), .times = times};
-}
-
 /// Answers each request of a connection alike.
 FaultServer::Serve always(std::string answer) {
   return [answer = std::move(answer)](FaultServer& server, int fd) {
@@ -42,12 +30,12 @@ FaultServer::Serve always(std::string answer) {
   };
 }
 
-struct Fault {
+struct HttpFault {
   RemoteFailure failure;
   FaultServer::Serve serve;
 };
 
-std::vector<Fault> faults() {
+std::vector<HttpFault> http_faults() {
   const auto ours = key_of_builder(1);
   const std::string good = object_text(7, ours.get());
   std::string grafted = good;
@@ -114,7 +102,7 @@ std::vector<Fault> faults() {
 }
 
 TEST(RemoteHttp, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
-  try_all(faults(), [](const Fault& fault) {
+  try_all(http_faults(), [](const HttpFault& fault) {
     const auto failure = fault.failure;
     SCOPED_TRACE(std::string(to_string(failure)));
     FaultServer server(fault.serve);

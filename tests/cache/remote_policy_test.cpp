@@ -22,15 +22,6 @@ namespace {
 using test::FaultServer;
 using test::http_answer;
 
-template <class Condition>
-bool soon(const Condition& condition) {
-  for (int i = 0; i < 2'000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
-
 /// Answers GET and PUT as told, and counts them.
 class Objects {
  public:

@@ -27,7 +27,7 @@ namespace {
 using test::FaultServer;
 using test::RedisServer;
 
-RemoteOptions options_for(std::string url, RemoteTimes times = calm_times()) {
+RemoteOptions lease_options(std::string url, RemoteTimes times = calm_times()) {
   return {.leases = std::move(url), .signer = key_of_builder(1), .times = times};
 }
 
@@ -83,7 +83,7 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
     const auto failure = fault.first;
     SCOPED_TRACE(std::string(to_string(failure)));
     FaultServer server(fault.second);
-    auto options = options_for(server.redis(), times_for(failure, /*is_http=*/false));
+    auto options = lease_options(server.redis(), times_for(failure, /*is_http=*/false));
     options.signer = nullptr;  // one question, and no lease after it
     Host host(options);
     const auto started = std::chrono::steady_clock::now();
@@ -103,7 +103,7 @@ TEST(RemoteRedis, TooLongAReplyIsCutOff) {
     FaultServer::write(fd, "*2\r\n$99999999\r\n" + std::string(200'000, 'x'));
     self.stall();
   });
-  auto options = options_for(server.redis());
+  auto options = lease_options(server.redis());
   options.most_object_bytes = 100'000;
   options.signer = nullptr;
   Host host(options);
@@ -119,7 +119,7 @@ TEST(RemoteRedis, AResetAtAnyByteIsAFailure) {
     FaultServer::write(fd, std::string_view(whole).substr(0, cut));
     FaultServer::reset(fd);
   });
-  const auto options = options_for(server.redis());
+  const auto options = lease_options(server.redis());
   for (cut = 0; cut < whole.size(); ++cut) {
     // Anew, since a kept connection that fails is opened once more.
     const auto look = client_of(server.redis(), options)->look("00");
@@ -197,7 +197,7 @@ TEST(RemoteRedis, ALeaseWhoseGrantWasLostIsKnownAsOurs) {
   std::atomic<bool> lose_a_reply{false};
   FaultServer between(
       [&](FaultServer& self, int fd) { pass_on(self, fd, redis.port(), lose_a_reply); });
-  const auto options = options_for(between.redis());
+  const auto options = lease_options(between.redis());
   const auto client = client_of(between.redis(), options);
   EXPECT_FALSE(client->look("00").leased);  // its connection is kept
   lose_a_reply = true;
@@ -213,8 +213,8 @@ TEST(RemoteRedis, OneHostMakesWhatTheOthersGet) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
   ASSERT_TRUE(redis.is_up());
-  Host maker(options_for(redis.url(), calm_times()));
-  Host waiter(options_for(redis.url(), calm_times()));
+  Host maker(lease_options(redis.url(), calm_times()));
+  Host waiter(lease_options(redis.url(), calm_times()));
   auto first = maker.fetch(7);
   EXPECT_FALSE(first.entry);
   EXPECT_FALSE(first.busy);
@@ -235,7 +235,7 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
   times.lease = 1s;
-  const auto options = options_for(redis.url(), times);
+  const auto options = lease_options(redis.url(), times);
   RedisConnection connection(*parse_remote_url(redis.url()), options);
   ASSERT_TRUE(connection.connect().yes);
   Host maker(options);
@@ -252,7 +252,7 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   }));
 
   times.lease = 1h;
-  Host other(options_for(redis.url(), times));
+  Host other(lease_options(redis.url(), times));
   const auto client = client_of(redis.url(), options);
   const auto name = wire_name_of(key_text_of(8));
   {
@@ -269,7 +269,7 @@ TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
   times.lease = 1h;
-  const auto client = client_of(redis.url(), options_for(redis.url(), times));
+  const auto client = client_of(redis.url(), lease_options(redis.url(), times));
   EXPECT_TRUE(client->take_lease("00", "a").yes);
   EXPECT_FALSE(client->take_lease("00", "b").yes);
   EXPECT_FALSE(client->renew_lease("00", "b").yes);
@@ -277,7 +277,7 @@ TEST(RemoteRedis, ALeaseBelongsToItsTokenAndEndsWithItsTime) {
   EXPECT_TRUE(client->look("00").leased);
   EXPECT_TRUE(client->release_lease("00", "a").yes);
   times.lease = 20ms;
-  ASSERT_TRUE(client_of(redis.url(), options_for(redis.url(), times))->take_lease("00", "a").yes);
+  ASSERT_TRUE(client_of(redis.url(), lease_options(redis.url(), times))->take_lease("00", "a").yes);
   EXPECT_TRUE(soon([&] { return client->take_lease("00", "b").yes; })) << "its holder was killed";
   EXPECT_FALSE(client->release_lease("00", "a").yes);
   EXPECT_TRUE(client->release_lease("00", "b").yes);
@@ -290,7 +290,7 @@ TEST(RemoteRedis, AHostThatMaySendNothingTakesNoLease) {
   KILN_REQUIRES_SERVERS();
   const RedisServer redis;
   ASSERT_TRUE(redis.is_up());
-  auto options = options_for(redis.url(), calm_times());
+  auto options = lease_options(redis.url(), calm_times());
   options.signer = nullptr;
   Host reader(options);
   EXPECT_FALSE(reader.fetch(7).busy);
@@ -316,7 +316,7 @@ TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
     ::chmod((directory / "password").c_str(), 0600);
     auto url = redis.url();
     url.insert(url.find("//") + 2, user);
-    auto options = options_for(url, calm_times());
+    auto options = lease_options(url, calm_times());
     options.lease_password = directory / "password";
     return options;
   };
@@ -325,11 +325,11 @@ TEST(RemoteRedis, UsersAndPasswordsAreAskedFor) {
   Host wrong(with_password("wrong", "builder@"));
   EXPECT_FALSE(wrong.fetch(9).lease);
   EXPECT_EQ(wrong.counters().of(RemoteFailure::access_denied), 1u);
-  const auto without = options_for("redis://builder@127.0.0.1");
+  const auto without = lease_options("redis://builder@127.0.0.1");
   const auto refused = check_remote(without);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message().find("KILN_REMOTE_PASSWORD"), std::string::npos);
-  Host none(options_for(redis.url(), calm_times()));
+  Host none(lease_options(redis.url(), calm_times()));
   none.fetch(9);
   EXPECT_EQ(none.counters().of(RemoteFailure::access_denied), 1u);
   EXPECT_EQ(none.all_warnings().find("s3cret"), std::string::npos);
@@ -343,7 +343,7 @@ TEST(RemoteRedis, AServerThatGoesAwayKillsNobodyAndIsFoundAgain) {
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
   times.shortest_break = times.longest_break = 20ms;
-  Host host(options_for(redis.url(), times));
+  Host host(lease_options(redis.url(), times));
   EXPECT_TRUE(host.fetch(7).lease);
   redis.kill();
   for (int key = 10; key < 14; ++key) EXPECT_FALSE(host.fetch(key).entry);
@@ -361,7 +361,7 @@ TEST(RemoteRedis, AServerThatServedIsWaitedFor) {
   ASSERT_TRUE(redis.is_up());
   auto times = calm_times();
   times.patience = 1200ms;
-  Host host(options_for(redis.url(), times));
+  Host host(lease_options(redis.url(), times));
   EXPECT_TRUE(host.fetch(7).lease);
   redis.kill();
   EXPECT_TRUE(host.fetch(8).busy) << "it may be back in a moment";
@@ -374,7 +374,7 @@ TEST(RemoteRedis, UploadsThatDoNotFitAreDropped) {
   FaultServer server([&](FaultServer& self, int) {
     while (held && !self.stopping()) std::this_thread::sleep_for(1ms);
   });
-  auto options = options_for(server.redis());
+  auto options = lease_options(server.redis());
   options.most_waiting_bytes = 20'000;
   options.times.upload = 0ms;
   Host host(options);

@@ -29,14 +29,14 @@ using namespace std::chrono_literals;
 
 constexpr unsigned kKeys = 5;
 
-std::string key_of(unsigned index) {
+std::string nth_key(unsigned index) {
   return "key " + std::to_string(index);
 }
 
 /// The one payload that is right for a key; sizes from 300 bytes to 80 KB.
 std::string payload_of(unsigned index) {
   std::string payload(300 + 20'000 * index, static_cast<char>('a' + index));
-  payload += key_of(index);
+  payload += nth_key(index);
   return payload;
 }
 
@@ -53,7 +53,7 @@ int work(Store& store, unsigned seed, Clock::time_point end) {
   std::minstd_rand random(seed);
   while (Clock::now() < end) {
     const unsigned index = static_cast<unsigned>(random() % kKeys);
-    const std::string key = key_of(index);
+    const std::string key = nth_key(index);
     const Found found = store.find(digest_of(key), key);
     if (!found.damage.empty()) return damaged;
     if (found.entry && !is_right(*found.entry, index)) return wrong_bytes;
@@ -117,7 +117,7 @@ TEST(StoreStress, DamageDoneWhileOthersWorkIsRepairedAndNeverServed) {
   const pid_t vandal = start_child([&] {
     std::minstd_rand random(7);
     while (Clock::now() < end) {
-      const std::string hex = digest_of(key_of(static_cast<unsigned>(random() % kKeys))).hex();
+      const std::string hex = digest_of(nth_key(static_cast<unsigned>(random() % kKeys))).hex();
       const auto path = root / "v1/e" / hex.substr(0, 2) / hex.substr(2);
       const std::string junk(random() % 500, 'j');
       if (std::filesystem::exists(path)) test::write_file(path, junk);
@@ -132,7 +132,7 @@ TEST(StoreStress, DamageDoneWhileOthersWorkIsRepairedAndNeverServed) {
       std::minstd_rand random(seed);
       while (Clock::now() < end) {
         const unsigned index = static_cast<unsigned>(random() % kKeys);
-        const std::string key = key_of(index);
+        const std::string key = nth_key(index);
         const Found found = store.find(digest_of(key), key);
         if (found.entry && !is_right(*found.entry, index)) return int{wrong_bytes};
         const std::string payload = payload_of(index);
@@ -155,7 +155,7 @@ TEST(StoreStress, AKilledWriterLeavesNothingBehind) {
       for (unsigned i = 0;; ++i) {
         const std::string payload = payload_of(i % kKeys);
         const std::string key =
-            key_of(i % kKeys) + '/' + std::to_string(static_cast<unsigned>(round) % 4 + i);
+            nth_key(i % kKeys) + '/' + std::to_string(static_cast<unsigned>(round) % 4 + i);
         static_cast<void>(store.publish(key, {}, std::as_bytes(std::span(payload))));
       }
       return 0;
@@ -183,7 +183,7 @@ TEST(StoreStress, OneOfManyMakesAnEntryWhileItHoldsTheLock) {
       for (unsigned left = kKeys, index = 0; left > 0; index = (index + 1) % kKeys) {
         left = 0;
         for (unsigned k = 0; k < kKeys; ++k) {
-          const std::string key = key_of(k);
+          const std::string key = nth_key(k);
           if (store.find(digest_of(key), key).entry) continue;
           ++left;
           const LockAttempt attempt = store.try_lock(digest_of(key));

@@ -23,7 +23,7 @@ using test::read_file;
 using test::write_file;
 
 constexpr uid_t kOne = 61001;
-constexpr uid_t kOther = 61002;
+constexpr uid_t kTwo = 61002;
 constexpr gid_t kGroup = 61100;
 
 #define KILN_NEEDS_ROOT() \
@@ -76,8 +76,8 @@ TEST(StoreTrust, ARootOfAnotherUserIsOffUntilThatUserIsTrusted) {
   Fixture f;
   ASSERT_EQ(as_user(kOne, kOne, [&] { return publish(f.store, kKey).ok() ? 0 : 1; }), 0);
   expect_off(f, f.reopened(), "belongs to user 61001");
-  EXPECT_TRUE(finds(f.reopened(Trust{.users = {kOther, kOne}}), kKey));
-  EXPECT_EQ(as_user(kOther, kOther, [&] { return finds(f.reopened(), kKey) ? 1 : 0; }), 0);
+  EXPECT_TRUE(finds(f.reopened(Trust{.users = {kTwo, kOne}}), kKey));
+  EXPECT_EQ(as_user(kTwo, kTwo, [&] { return finds(f.reopened(), kKey) ? 1 : 0; }), 0);
 }
 
 TEST(StoreTrust, RootsCacheServesEverybody) {
@@ -98,7 +98,7 @@ TEST(StoreTrust, AnEntryThatIsNotTrustedIsDamagedAndReplaced) {
   } const cases[] = {
       {"everybody writes", 0, 0, 0446, "may be written by everybody"},
       {"its group writes", 0, kGroup, 0464, "may be written by group 61100"},
-      {"a foreign owner", kOther, 0, 0444, "belongs to user 61002"},
+      {"a foreign owner", kTwo, 0, 0444, "belongs to user 61002"},
       {"setuid", 0, 0, 04444, "run as another user or group (mode 4444)"},
       {"setgid", 0, 0, 02444, "run as another user or group (mode 2444)"},
   };
@@ -158,7 +158,7 @@ TEST(StoreTrust, ALinkMakesNothingGoodThatWouldBeRefusedInItsPlace) {
   const fs::path entry = path_of(f.root, kKey), theirs = f.directory / "theirs";
   // The right bytes, in a file that its owner may change at any time.
   fs::copy_file(entry, theirs);
-  give(theirs, kOther, kOther, 0444);
+  give(theirs, kTwo, kTwo, 0444);
   fs::remove(entry);
   fs::create_hard_link(theirs, entry);
   EXPECT_NE(f.store.find(digest_of(kKey), kKey).damage.find("belongs to user 61002"),
@@ -219,7 +219,7 @@ TEST(StoreTrust, AGroupSharesAStoreOnceItIsDeclared) {
                             : 1;
                }),
             0);
-  EXPECT_EQ(as(kOther,
+  EXPECT_EQ(as(kTwo,
                [&] {
                  Store store = f.reopened(shared);
                  if (!finds(store, kKey)) return 1;

@@ -16,8 +16,6 @@
 namespace kiln::test {
 namespace {
 
-constexpr unsigned kNobody = 65534;
-
 class CacheVerbs : public CliTest {
  protected:
   void SetUp() override {

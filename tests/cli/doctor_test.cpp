@@ -114,7 +114,6 @@ TEST_F(Doctor, AMistypedVariableAndATooOldTargetShow) {
 
 TEST_F(Doctor, ADirectoryThatIsNotOursIsNotWritable) {
   if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
-  constexpr unsigned kNobody = 65534;
   if (run_process({.arguments = {KILN_CLI_PATH, "--help"}, .user = kNobody}).exit_code == 127)
     GTEST_SKIP() << "another user cannot reach " << KILN_CLI_PATH;
   // The root may be written, and what lies in it may not.

@@ -11,8 +11,6 @@
 namespace kiln::test {
 namespace {
 
-constexpr unsigned kNobody = 65534;
-
 struct Mistake {
   const char* name;
   std::vector<std::string> arguments{};
@@ -61,8 +59,8 @@ class NewcomerErrors : public CliTest {
   }
 };
 
-const std::string kModel = "deepseek-v4.1-flash";
-const std::vector<std::string> kPrewarm = {"prewarm", "--model", kModel, "--arch", "sm_90a"};
+const std::string kModelName = "deepseek-v4.1-flash";
+const std::vector<std::string> kPrewarm = {"prewarm", "--model", kModelName, "--arch", "sm_90a"};
 
 std::vector<std::string> compile(const std::string& file, const std::string& arch = "sm_90a") {
   return {"compile", file, "--arch", arch};
@@ -106,7 +104,7 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
        "llama",
        "deepseek-v4.1-flash"},
       {"no architecture",
-       {"prewarm", "--model", kModel},
+       {"prewarm", "--model", kModelName},
        {},
        2,
        "no architecture",

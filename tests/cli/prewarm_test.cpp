@@ -4,8 +4,6 @@
 namespace kiln::test {
 namespace {
 
-constexpr unsigned kNobody = 65534;
-
 class Prewarm : public CliTest {
  protected:
   void SetUp() override { KILN_REQUIRES_NVRTC(); }

@@ -238,7 +238,6 @@ TEST_F(Usage, ACacheThatCannotBeReadIsNoEmptyOne) {
 
 TEST_F(Usage, AnotherUsersPrivateCacheIsNoEmptyOne) {
   if (::geteuid() != 0) GTEST_SKIP() << "changing the user takes root";
-  constexpr unsigned kNobody = 65534;
   if (run_process({.arguments = {KILN_CLI_PATH, "--help"}, .user = kNobody}).exit_code == 127)
     GTEST_SKIP() << "another user cannot reach " << KILN_CLI_PATH;
   std::filesystem::create_directories(cache());

@@ -10,7 +10,7 @@
 namespace kiln::test {
 namespace {
 
-constexpr std::string_view kMarkSource = R"(
+constexpr std::string_view kThreadMarkSource = R"(
 extern "C" __global__ void entry(unsigned* out, unsigned mark) { *out = mark; }
 )";
 
@@ -18,7 +18,7 @@ class LaunchThreadsGpu : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    add("mark.cu", kMarkSource);
+    add("mark.cu", kThreadMarkSource);
   }
 
   // 8 threads take the contexts in an order of their own, 10,000 times in all, the first time
@@ -100,7 +100,7 @@ void use_over_a_reset() {
   const TemporaryDirectory directory;
   auto driver = *std::move(CudaDriver::open());
   auto runtime = *std::move(Runtime::open({.cache_directory = directory.path() / "cache"}));
-  if (!runtime.add_source("mark.cu", kMarkSource)) std::exit(2);
+  if (!runtime.add_source("mark.cu", kThreadMarkSource)) std::exit(2);
   const auto id = runtime.add({.name = "mark", .source = "mark.cu"});
   const auto kernel = runtime.get(*id);
   if (!kernel) std::exit(3);

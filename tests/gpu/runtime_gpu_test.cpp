@@ -38,7 +38,7 @@ extern "C" __global__ void entry(const int* x, int* y, int count) {
 }
 )";
 
-constexpr std::string_view kSharedSource = R"(
+constexpr std::string_view kSharedMemorySource = R"(
 extern "C" __global__ void entry(int* out, int words) {
   extern __shared__ int dynamic[];
   __shared__ int fixed[256];
@@ -58,7 +58,7 @@ class RuntimeGpu : public GpuTest {
     add("scale.cu", kScaleSource);
     add("cluster.cu", kClusterSource);
     add("chain.cu", kChainSource);
-    add("shared.cu", kSharedSource);
+    add("shared.cu", kSharedMemorySource);
   }
 };
 

@@ -29,15 +29,15 @@ constexpr test::Instruction kTrigger{0x000000000000782D, 0x000FE20000000000};
 constexpr test::Instruction kExit{0x000000000000794D, 0x000FEA0003800000};
 constexpr test::Instruction kBranch{0xFFFFFFFC00FC7947, 0x000FC0000383FFFF};
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> span_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
 GridControl control_of(const std::string& cubin, std::string_view symbol = "entry") {
-  const auto info = inspect_cubin(bytes_of(cubin));
+  const auto info = inspect_cubin(span_of(cubin));
   EXPECT_TRUE(info) << info.error().message();
   if (!info) return {};
-  const auto control = read_grid_control(bytes_of(cubin), info->architecture, symbol);
+  const auto control = read_grid_control(span_of(cubin), info->architecture, symbol);
   EXPECT_TRUE(control) << control.error().message();
   return control ? *control : GridControl{};
 }
@@ -93,7 +93,7 @@ TEST(GridControl, FollowsCallsAndOnlyCalls) {
   EXPECT_EQ(control_of(cubin, "launches"), kNeither);
   EXPECT_EQ(control_of(cubin, "loops"), kBoth);
   for (const auto* none : {"deep", "nobody", ""}) {
-    const auto control = read_grid_control(bytes_of(cubin), {100, 0}, none);
+    const auto control = read_grid_control(span_of(cubin), {100, 0}, none);
     ASSERT_FALSE(control) << none;
     EXPECT_EQ(control.error().code(), ErrorCode::invalid_argument);
   }
@@ -122,14 +122,14 @@ constexpr const char* kWaitText = "asm volatile(\"griddepcontrol.wait;\" ::: \"m
 constexpr const char* kTriggerText =
     "asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");";
 
-struct Case {
+struct ControlCase {
   std::string what;
   std::string functions;  // before the kernel
   std::string body;       // of the kernel (int* p, int n)
   GridControl is;
 };
 
-std::vector<Case> cases() {
+std::vector<ControlCase> cases() {
   const std::string wait = kWaitText;
   const std::string trigger = kTriggerText;
   const std::string inlined = "__device__ __forceinline__ void f(int* p) { p[1] = 5; ";

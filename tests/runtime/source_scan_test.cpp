@@ -24,41 +24,41 @@ std::string summary(const SourceScan& scan) {
   return text;
 }
 
-struct Case {
+struct IncludeCase {
   std::string_view text;
   std::string_view found;
 };
 
 TEST(SourceScan, FindsEachSpellingOfAnInclude) {
   for (const auto& [text, found] : {
-           Case{"#include \"a.h\"", "\"a.h\"@1 "},
-           Case{"#include <a/b.h>\n", "<a/b.h>@1 "},
-           Case{"#include\"a.h\"\n#include<b.h>", "\"a.h\"@1 <b.h>@2 "},
-           Case{"  #\t include \"a.h\" // why", "\"a.h\"@1 "},
-           Case{"/* x\n */ # /* y */ include /* z */ \"a.h\"", "\"a.h\"@2 "},
-           Case{"%:include \"a.h\"", "\"a.h\"@1 "},
-           Case{"#inc\\\nlude \"a\\\n.h\"", "\"a.h\"@1 "},
-           Case{"#include \\\r\n\"a.h\"\r\n", "\"a.h\"@1 "},
-           Case{"int x;\r\n#include \"a.h\"\r\n#include <b.h>\r\n", "\"a.h\"@2 <b.h>@3 "},
-           Case{"\r#include \"a.h\"", "\"a.h\"@1 "},
-           Case{"#\vinclude\f\"a.h\"", "\"a.h\"@1 "},
-           Case{"#include \"with blank \xC3\xA9;%.h\"", "\"with blank \xC3\xA9;%.h\"@1 "},
-           Case{"#include \"a\\.h\"", "\"a\\.h\"@1 "},
-           Case{"#import \"a.h\"", "\"a.h\"@1 "},
-           Case{"#include_next <a.h>", "+<a.h>@1 "},
-           Case{"#if 0\n#include \"off.h\"\n#endif", "\"off.h\"@2 "},
-           Case{"\xEF\xBB\xBF#include \"a.h\"", "\"a.h\"@1 "},
-           Case{"#include \"a.h\" junk", "\"a.h\"@1 "},
-           Case{"int a = 1'000'000;\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"int a = 0x1'0;char c = '\\'';\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"#error don't /* stop\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"\"open\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"R\"never closed(\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"R\"x(\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"\"\\\" /* \"\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"R\"x(1)y\" )x\"\n#include \"a.h\"", "\"a.h\"@2 "},
-           Case{"auto R = 1; u8R\"(\n\n)\";\n#include \"a.h\"", "\"a.h\"@4 "},
-           Case{"a /**/ /**/\n/**//**/#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"#include \"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#include <a/b.h>\n", "<a/b.h>@1 "},
+           IncludeCase{"#include\"a.h\"\n#include<b.h>", "\"a.h\"@1 <b.h>@2 "},
+           IncludeCase{"  #\t include \"a.h\" // why", "\"a.h\"@1 "},
+           IncludeCase{"/* x\n */ # /* y */ include /* z */ \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"%:include \"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#inc\\\nlude \"a\\\n.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#include \\\r\n\"a.h\"\r\n", "\"a.h\"@1 "},
+           IncludeCase{"int x;\r\n#include \"a.h\"\r\n#include <b.h>\r\n", "\"a.h\"@2 <b.h>@3 "},
+           IncludeCase{"\r#include \"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#\vinclude\f\"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#include \"with blank \xC3\xA9;%.h\"", "\"with blank \xC3\xA9;%.h\"@1 "},
+           IncludeCase{"#include \"a\\.h\"", "\"a\\.h\"@1 "},
+           IncludeCase{"#import \"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#include_next <a.h>", "+<a.h>@1 "},
+           IncludeCase{"#if 0\n#include \"off.h\"\n#endif", "\"off.h\"@2 "},
+           IncludeCase{"\xEF\xBB\xBF#include \"a.h\"", "\"a.h\"@1 "},
+           IncludeCase{"#include \"a.h\" junk", "\"a.h\"@1 "},
+           IncludeCase{"int a = 1'000'000;\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"int a = 0x1'0;char c = '\\'';\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"#error don't /* stop\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"\"open\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"R\"never closed(\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"R\"x(\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"\"\\\" /* \"\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"R\"x(1)y\" )x\"\n#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"auto R = 1; u8R\"(\n\n)\";\n#include \"a.h\"", "\"a.h\"@4 "},
+           IncludeCase{"a /**/ /**/\n/**//**/#include \"a.h\"", "\"a.h\"@2 "},
        })
     EXPECT_EQ(summary(scan_source(text)), found) << text;
 }
@@ -100,12 +100,13 @@ TEST(SourceScan, FindsNoIncludeWhereNoneIs) {
 
 TEST(SourceScan, CountsHasIncludeOperandsAsIncludes) {
   for (const auto& [text, found] : {
-           Case{"#if __has_include(<a.h>)", "?<a.h>@1 "},
-           Case{"#if __has_include /*x*/ ( /*y*/ \"a.h\" /*z*/ )", "?\"a.h\"@1 "},
-           Case{"#if \\\n__has_include(<a.h>) && __has_include(<b.h>)", "?<a.h>@2 ?<b.h>@2 "},
-           Case{"#if X_HAS_INCLUDE(<a.h>)", "?<a.h>@1 "},
-           Case{"#define HAVE __has_include(<a.h>)", "?<a.h>@1 "},
-           Case{"#if __has_include_next(<a.h>)", "+<a.h>@1 "},
+           IncludeCase{"#if __has_include(<a.h>)", "?<a.h>@1 "},
+           IncludeCase{"#if __has_include /*x*/ ( /*y*/ \"a.h\" /*z*/ )", "?\"a.h\"@1 "},
+           IncludeCase{"#if \\\n__has_include(<a.h>) && __has_include(<b.h>)",
+                       "?<a.h>@2 ?<b.h>@2 "},
+           IncludeCase{"#if X_HAS_INCLUDE(<a.h>)", "?<a.h>@1 "},
+           IncludeCase{"#define HAVE __has_include(<a.h>)", "?<a.h>@1 "},
+           IncludeCase{"#if __has_include_next(<a.h>)", "+<a.h>@1 "},
        })
     EXPECT_EQ(summary(scan_source(text)), found) << text;
 }

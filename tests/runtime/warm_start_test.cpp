@@ -25,7 +25,6 @@ namespace kiln::test {
 namespace {
 
 constexpr int kKernels = 3;
-constexpr unsigned kNobody = 65534;
 
 int writing_calls = 0;
 

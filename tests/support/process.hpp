@@ -22,6 +22,9 @@
 
 namespace kiln::test {
 
+/// A user who owns nothing.
+inline constexpr unsigned kNobody = 65534;
+
 /// Which of the program's streams are a terminal; the others are pipes.
 enum class Terminal : unsigned char { none, standard_error, both };
 
