@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
 // Of a file of the kernel's, which tells no size; empty where there is none.
-std::string text_of(const fs::path& path) {
+std::string content_of(const fs::path& path) {
   std::string text;
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return text;
@@ -69,32 +69,32 @@ std::optional<std::uint64_t> field_in(const std::string& text, std::string_view 
 }
 
 void read_unified_group(MachineLimits& limits, const fs::path& group) {
-  const auto cpu = text_of(group / "cpu.max");  // "200000 100000" or "max 100000"
+  const auto cpu = content_of(group / "cpu.max");  // "200000 100000" or "max 100000"
   const auto quota = number_in(cpu);
   const auto space = cpu.find(' ');
   if (quota && space != std::string::npos)
     if (const auto period = number_in(std::string_view(cpu).substr(space + 1)); period && *period)
       bound(limits, static_cast<double>(*quota) / static_cast<double>(*period),
             "the CPU quota of a cgroup");
-  if (const auto limit = number_in(text_of(group / "memory.max"))) {
+  if (const auto limit = number_in(content_of(group / "memory.max"))) {
     // Files that are only cached go when memory is needed.
-    const auto cached = field_in(text_of(group / "memory.stat"), "inactive_file ").value_or(0);
-    const auto used = number_in(text_of(group / "memory.current")).value_or(0);
+    const auto cached = field_in(content_of(group / "memory.stat"), "inactive_file ").value_or(0);
+    const auto used = number_in(content_of(group / "memory.current")).value_or(0);
     bound(limits, left(*limit, left(used, cached)), "the memory limit of a cgroup");
   }
 }
 
 void read_old_group(MachineLimits& limits, const fs::path& cpu, const fs::path& memory) {
-  const auto quota = number_in(text_of(cpu / "cpu.cfs_quota_us"));  // "-1" is none
-  const auto period = number_in(text_of(cpu / "cpu.cfs_period_us"));
+  const auto quota = number_in(content_of(cpu / "cpu.cfs_quota_us"));  // "-1" is none
+  const auto period = number_in(content_of(cpu / "cpu.cfs_period_us"));
   if (quota && period && *period)
     bound(limits, static_cast<double>(*quota) / static_cast<double>(*period),
           "the CPU quota of a cgroup");
   // A number near 2^63 stands for no limit; the machine's own is smaller then.
-  if (const auto limit = number_in(text_of(memory / "memory.limit_in_bytes"))) {
+  if (const auto limit = number_in(content_of(memory / "memory.limit_in_bytes"))) {
     const auto cached =
-        field_in(text_of(memory / "memory.stat"), "total_inactive_file ").value_or(0);
-    const auto used = number_in(text_of(memory / "memory.usage_in_bytes")).value_or(0);
+        field_in(content_of(memory / "memory.stat"), "total_inactive_file ").value_or(0);
+    const auto used = number_in(content_of(memory / "memory.usage_in_bytes")).value_or(0);
     bound(limits, left(*limit, left(used, cached)), "the memory limit of a cgroup");
   }
 }
@@ -111,7 +111,7 @@ std::vector<fs::path> with_parents(const fs::path& mount, fs::path group) {
 void read_groups(MachineLimits& limits, const fs::path& root) {
   const auto mounts = root / "sys/fs/cgroup";
   std::istringstream lines(
-      text_of(root / "proc/self/cgroup"));  // "0::/path", "4:cpu,cpuacct:/path"
+      content_of(root / "proc/self/cgroup"));  // "0::/path", "4:cpu,cpuacct:/path"
   for (std::string line; std::getline(lines, line);) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
@@ -154,11 +154,11 @@ MachineLimits machine_limits(bool in_process, const fs::path& root) {
   if (count <= 0) count = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   limits.processors = std::max(count, 1);
   limits.processors_by = "the processors that this process may use";
-  if (const auto available = field_in(text_of(root / "proc/meminfo"), "MemAvailable:"))
+  if (const auto available = field_in(content_of(root / "proc/meminfo"), "MemAvailable:"))
     bound(limits, *available * 1024, "the machine's free memory");
   read_groups(limits, root);
   if (in_process) {
-    const auto used = number_in(text_of(root / "proc/self/statm")).value_or(0) *
+    const auto used = number_in(content_of(root / "proc/self/statm")).value_or(0) *
                       static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     rlimit limit{};
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
@@ -168,7 +168,7 @@ MachineLimits machine_limits(bool in_process, const fs::path& root) {
 }
 
 std::uint64_t resident_bytes() {
-  const auto text = text_of("/proc/self/statm");  // pages: all, resident, ...
+  const auto text = content_of("/proc/self/statm");  // pages: all, resident, ...
   const auto space = text.find(' ');
   if (space == std::string::npos) return 0;
   return number_in(std::string_view(text).substr(space + 1)).value_or(0) *

@@ -61,17 +61,17 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
 
 template <class Ask>
 auto Servers::ask(Server& server, Kind kind, const Ask& question) {
-  using Reply = std::decay_t<decltype(question())>;
+  using Given = std::decay_t<decltype(question())>;
   const auto asked = Breaker::Clock::now();
   if (!server.breaker.admits(asked)) {
     count(RemoteFailure::skipped);
-    Reply reply{};
-    answer_in(reply) = Answer::failed(RemoteFailure::skipped, "it failed a moment ago");
-    return reply;
+    Given given{};
+    answer_in(given) = Answer::failed(RemoteFailure::skipped, "it failed a moment ago");
+    return given;
   }
-  Reply reply = question();
-  note(server, kind, answer_in(reply), asked);
-  return reply;
+  Given given = question();
+  note(server, kind, answer_in(given), asked);
+  return given;
 }
 
 template <class Ask>
