@@ -10,8 +10,9 @@ usage() {
   cat <<'END'
 tests/run.sh [--preset NAME] [--full] [--gpu]
   --preset NAME  release (default), asan or tsan: the presets of CMakePresets.json
-  --full         the long harnesses as well: other NVRTC versions, other processors, and the faults
-                 of tests/faults in their whole number
+  --full         the long harnesses as well: other NVRTC versions, other processors, shared libraries
+                 and Kiln in another project's tree, and the faults of tests/faults in their whole
+                 number
   --gpu          fail, with the reason, if a test of the GPU was skipped
 Installs missing Debian packages when it runs as root; all else that it writes is below build/.
 Exit codes: 0 passed, 1 a test or harness failed, 2 usage, 3 the machine lacks something.
@@ -80,7 +81,8 @@ if [ $gpu = yes ] && { [ "$skipped" != 0 ] || [ "$total" = 0 ]; }; then
   fail 1 "--gpu was asked for, and $skipped of $total tests of the GPU did not run"
 fi
 
-# The long form of tests/faults takes minutes.
-[ $full = no ] || export KILN_FULL=1
+other=gpu
+# The long form of tests/faults takes minutes, as does another build of Kiln.
+if [ $full = yes ]; then export KILN_FULL=1; else other+='|rebuild'; fi
 say "running all other tests"
-ctest --preset "$preset" -LE gpu -j "$jobs"
+ctest --preset "$preset" -LE "$other" -j "$jobs"
