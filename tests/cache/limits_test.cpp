@@ -103,6 +103,33 @@ TEST(StoreLimits, TheFloorOfFreeSpaceRefusesWhatTrimmingCannotMakeRoomFor) {
   EXPECT_TRUE(publish(f.store, "one more").ok()) << "the default floor is lower than that";
 }
 
+TEST(StoreLimits, AFloorBeyondAnyDiskIsNotTakenForNone) {
+  Fixture f;
+  Store store = *Store::open({.directory = f.root, .limits = {.min_free_bytes = UINT64_MAX}});
+  expect_useful(publish(store, kKey), f.root);
+}
+
+// Network file systems without locks: totals may be off by what two write at once, and the limit is
+// kept by them all the same.
+TEST(StoreLimits, TheLimitIsKeptWhereLocksDoNotWork) {
+  for (const int error : {ENOLCK, EOPNOTSUPP, EINVAL}) {
+    Limited f(20);
+    SystemCalls calls = f.calls;  // however busy the machine is
+    step_of_clock = cost_of_removal = 0;
+    static int refusal = 0;
+    refusal = error;
+    calls.set_lock = [](int, const struct flock*) { return errno = refusal, -1; };
+    Store store = *StoreWithCalls::open(
+        {.directory = f.root, .limits = {.max_bytes = f.bytes / 2, .min_free_bytes = 0}}, calls);
+    ASSERT_TRUE(publish(store, "one more").ok());
+    EXPECT_LE(store.measure()->entries.bytes, f.bytes / 2);
+    EXPECT_TRUE(finds(store, "one more"));
+    fs::remove(f.root / "v1/usage");
+    ASSERT_TRUE(store.trim({.older_than = 1000h}));
+    expect_exact_totals(store);
+  }
+}
+
 int failing = 0;
 
 TEST(StoreLimits, EachFailureOfTheDiskIsCountedAndWarnedOfOnce) {

@@ -283,13 +283,14 @@ TEST(StoreFaults, APublishMakesAsManyCallsHoweverMuchIsThere) {
 }
 
 Store* intruder = nullptr;
+int looks = 1;  // at which of them it comes
 
 TEST(StoreFaults, AGoodEntryThatReplacesADamagedOneMeanwhileIsKept) {
   Fixture f;
   SystemCalls calls = kRealCalls;
   calls.read = [](int fd, void* to, size_t size) {
     const ssize_t count = kRealCalls.read(fd, to, size);
-    Store* const other = std::exchange(intruder, nullptr);
+    Store* const other = looks++ == 1 ? std::exchange(intruder, nullptr) : nullptr;
     EXPECT_TRUE(other == nullptr || other->publish(kKey, "theirs", {}).ok());
     return count;
   };
@@ -301,6 +302,16 @@ TEST(StoreFaults, AGoodEntryThatReplacesADamagedOneMeanwhileIsKept) {
   const Found found = store.find(digest_of(kKey), kKey);
   ASSERT_TRUE(found.entry);
   EXPECT_EQ(found.entry->facts(), "theirs");
+
+  // Neither removed by a repair that saw the damage nor put aside.
+  for (const Repair how : {Repair::remove, Repair::quarantine}) {
+    write_file(path_of(f.root, kKey), std::string(100, 'x'));
+    looks = 0;
+    intruder = &f.store;
+    ASSERT_TRUE(store.repair(how));
+    EXPECT_TRUE(store.find(digest_of(kKey), kKey).entry);
+    EXPECT_EQ(store.measure()->kept, store.measure()->entries);
+  }
 }
 
 TEST(StoreFaults, OnlyADurableStoreSyncs) {

@@ -221,6 +221,16 @@ TEST(StoreTrim, TrimTakesWhatIsOldAndTellsItBefore) {
   EXPECT_EQ(present(f.root, 10), (std::set<int>{6, 7, 8, 9}));
 }
 
+// Not even the totals, which any other trim puts right.
+TEST(StoreTrim, ADryRunWritesNothing) {
+  Limited f(3);
+  fs::remove(f.root / "v1/usage");
+  fs::remove(f.root / "v1/lock");
+  ASSERT_EQ(f.store.trim({.max_bytes = 0, .dry_run = true})->removed.size(), 3u);
+  EXPECT_FALSE(fs::exists(f.root / "v1/usage"));
+  EXPECT_FALSE(fs::exists(f.root / "v1/lock"));
+}
+
 TEST(StoreTrim, OneProcessTrimsAtATime) {
   Limited f(3);
   SystemCalls calls = kRealCalls;

@@ -202,7 +202,7 @@ struct TrimRequest {
   std::optional<std::chrono::seconds> older_than{};
   /// What was used so recently stays.
   std::chrono::seconds grace{0};
-  /// Removes nothing, and says what it would.
+  /// Removes and writes nothing, and says what would be removed.
   bool dry_run = false;
 };
 struct TrimReport {
