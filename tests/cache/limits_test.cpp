@@ -1,5 +1,6 @@
 // How large a store may grow: totals, the floor of free space, failures of the disk, and clearing
 // up.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -208,6 +210,54 @@ TEST(StoreLimits, ASmallDiskIsNeverFilled) {
     return result;
   });
   if (status == 100) GTEST_SKIP() << "needs the right to mount";
+  EXPECT_EQ(status, 0);
+}
+
+// A real quota, which this file system alone enforces on any kernel that has it.
+TEST(StoreLimits, AQuotaThatIsReachedIsCountedAndServedThrough) {
+  if (std::system("command -v btrfs >/dev/null") != 0) GTEST_SKIP() << "needs btrfs-progs";
+  const test::TemporaryDirectory directory;
+  const int status = in_child([&] {
+    const std::string at = directory / "mounted";
+    const std::string image = directory / "image";
+    const std::string make = "mkdir " + at + " && truncate -s 128M " + image +
+                             " && mkfs.btrfs -q " + image + " && mount -o loop " + image + " " +
+                             at + " && btrfs quota enable " + at + " && btrfs qgroup limit 400K " +
+                             at;
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        std::system(("{ " + make + "; } >/dev/null 2>&1").c_str()) != 0)
+      return 100;
+    const auto body = [&] {
+      std::vector<std::string> warnings;
+      Store store = *Store::open(
+          {.directory = fs::path(at) / "cache",
+           .log = [&](LogLevel, std::string_view text) { warnings.emplace_back(text); },
+           .limits = {.min_free_bytes = 0}});
+      int stored = 0;
+      while (stored < 100 && publish(store, key_of(stored)).ok()) ++stored;
+      if (stored < 2 || stored == 100) return 1;
+      for (int i = 0; i < 3; ++i)
+        if (publish(store, key_of(stored + i)).ok()) return 2;
+      if (store.counters().no_space != 4 || warnings.size() != 1 ||
+          warnings[0].find("quota") == std::string::npos ||
+          warnings[0].find("KILN_CACHE_MAX_BYTES") == std::string::npos)
+        return 3;
+      for (int i = 0; i < stored; ++i)
+        if (!finds(store, key_of(i))) return 4;
+      if (store.measure()->kept != store.measure()->entries) return 5;
+      if (!test::dot_names_below(at).empty()) return 6;
+      // What was freed counts when it is on the disk.
+      if (!store.clear()) return 7;
+      const Fd top(::open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ::syncfs(top.get());
+      return publish(store, kKey).ok() && finds(store, kKey) ? 0 : 8;
+    };
+    const int result = body();
+    ::umount2(at.c_str(), MNT_DETACH);
+    return result;
+  });
+  if (status == 100) GTEST_SKIP() << "needs the right to mount, and btrfs in the kernel";
   EXPECT_EQ(status, 0);
 }
 
