@@ -52,7 +52,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
       {{"cache", "show", std::string(33, 'a')}, "32"},
       {{"cache", "ls", "--arch", "sm_90a"}, "--arch"},
       {{"cache", "trim", "--max-bytes", ""}, "no number of bytes"},
-      {{"cache", "trim", "--older-than="}, "no span of time"},
+      {{"cache", "trim", "--older-than", ""}, "no span of time"},
       {{"cache", "trim", "--max-bytes=-1"}, "no number of bytes"},
       {{"cache", "extract", "5f3a"}, "--cubin, --source and --log"},
       {{"cache", "extract", "5f3a", "--log", "--source"}, "one of"},
