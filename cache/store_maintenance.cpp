@@ -147,10 +147,18 @@ Result<std::size_t> Store::collect_garbage() {
     return state_->tree.failed_to_read({}, base.error);
   }
   const auto& calls = state_->calls();
+  int failed = 0;
   const int error = for_each_directory(calls, base.fd.get(), [&](const std::string& directory) {
-    removed += sweep_temporaries(calls, base.fd.get(), directory);
+    const Sweep sweep = sweep_temporaries(calls, base.fd.get(), directory);
+    removed += sweep.removed;
+    if (failed == 0) failed = sweep.error;
   });
   if (error != 0) return state_->tree.failed_to_read({}, error);
+  if (failed != 0)
+    return Error(ErrorCode::io_failed,
+                 "cannot remove temporary files of the cache " + state_->root().path() + ": " +
+                     state_->root().explain(failed) +
+                     "; become the user that it belongs to, or mount it writable");
   return removed;
 }
 

@@ -321,6 +321,12 @@ TEST(StoreLimits, GarbageIsOnlyWhatIsOlderThanAnHour) {
   EXPECT_EQ(f.store.measure()->temporaries.entries, 3u);
   EXPECT_EQ(*f.store.collect_garbage(), 2u) << "of a clock that was wrong, too";
   EXPECT_EQ(test::dot_names_below(f.root), std::vector<std::string>{".tmp-00000000000000bb"});
+
+  fs::last_write_time(shard / ".tmp-00000000000000bb", fs::file_time_type::clock::now() - 2h);
+  SystemCalls calls = kRealCalls;
+  calls.unlinkat = [](int, const char*, int) { return errno = EROFS, -1; };
+  Store store = *StoreWithCalls::open({.directory = f.root}, calls);
+  EXPECT_FALSE(store.collect_garbage());
 }
 
 }  // namespace

@@ -315,7 +315,7 @@ class KILN_API Store {
   Result<Totals> clear();
 
   /// Removes temporary files whose writers were killed more than an hour ago; how many.
-  /// Errors  as verify().
+  /// Errors  as verify(), and when some cannot be removed.
   Result<std::size_t> collect_garbage();
 
   /// Errors  as verify().
