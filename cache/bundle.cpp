@@ -120,14 +120,16 @@ Result<Bundle> BundleWithCalls::open(const std::filesystem::path& file, const Si
 
   // The file is as long as its head says, so this is no more than what is there.
   const std::size_t message_size = kBundleHeadBytes + static_cast<std::size_t>(head.index_bytes);
-  std::vector<std::byte> bytes(message_size + kBundleSealBytes);
+  const std::size_t before_entries = message_size + kBundleSealBytes;
+  const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[before_entries]);
+  if (!memory) return refused(file, describe_read(ENOMEM));
+  const std::span bytes(memory.get(), before_entries);
   std::copy(start.begin(), start.end(), bytes.begin());
-  if (const int error =
-          read_at(calls, fd, std::span(bytes).subspan(kBundleHeadBytes), kBundleHeadBytes);
+  if (const int error = read_at(calls, fd, bytes.subspan(kBundleHeadBytes), kBundleHeadBytes);
       error != 0)
     return refused(file, describe_read(error));
-  const auto message = std::span(bytes).first(message_size);
-  const auto seal = std::span(bytes).subspan(message_size);
+  const auto message = bytes.first(message_size);
+  const auto seal = bytes.subspan(message_size);
   if (auto why = seal_damage(*library, head.signer, message, seal); !why.empty())
     return not_trusted(why);
 
@@ -135,7 +137,7 @@ Result<Bundle> BundleWithCalls::open(const std::filesystem::path& file, const Si
   if (auto why = decode_index(head, message.subspan(kBundleHeadBytes), state->entries);
       !why.empty())
     return refused(file, why);
-  std::uint64_t offset = bytes.size();
+  std::uint64_t offset = before_entries;
   for (const auto& entry : state->entries) {
     state->offsets.push_back(offset);
     offset += entry.entry_bytes;

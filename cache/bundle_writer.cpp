@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,11 +70,7 @@ class Replacement {
         opened_(open_at(calls, AT_FDCWD, temporary_.c_str(),
                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kBundleMode)),
         error_(opened_.error) {
-    // Past this limit the kernel sends a signal that ends a process which does not expect it.
-    rlimit limit{};
-    if (error_ == 0 && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        file_bytes > limit.rlim_cur)
-      error_ = EFBIG;
+    if (error_ == 0 && exceeds_file_size_limit(file_bytes)) error_ = EFBIG;
   }
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;

@@ -135,11 +135,11 @@ Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::
   return {.error = errno == ENOENT ? 0 : errno};
 }
 
-std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative) {
+Sweep sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative) {
   const Listing listing = names_in(calls, base, relative, DotNames::only);
-  if (!listing.directory) return 0;
+  Sweep sweep{.error = listing.error};
+  if (!listing.directory) return sweep;
   const auto now = wall_seconds(calls);
-  std::size_t removed = 0;
   for (const auto& name : listing.names) {
     if (!name.starts_with(".tmp-")) continue;
     struct stat status {};
@@ -148,10 +148,13 @@ std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::str
     // On either side of now: the writer's clock may have been wrong. One that still writes tries
     // again.
     const auto age = now - status.st_mtim.tv_sec;
-    if (age > kTemporaryAgeSeconds || age < -kTemporaryAgeSeconds)
-      removed += calls.unlinkat(listing.directory.get(), name.c_str(), 0) == 0;
+    if (age <= kTemporaryAgeSeconds && age >= -kTemporaryAgeSeconds) continue;
+    if (calls.unlinkat(listing.directory.get(), name.c_str(), 0) == 0)
+      ++sweep.removed;
+    else if (sweep.error == 0 && !has_vanished(errno))
+      sweep.error = errno;
   }
-  return removed;
+  return sweep;
 }
 
 }  // namespace kiln::cache

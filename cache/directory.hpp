@@ -50,7 +50,12 @@ struct Removal {
 Removal remove_if_unchanged(const SystemCalls& calls, int directory, const std::string& leaf,
                             const FileIdentity& examined);
 
-/// Removes temporary files that are older than an hour, whose writers were killed; how many.
-std::size_t sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative);
+/// Removes temporary files that are older than an hour, whose writers were killed; how many, and
+/// why not more.
+struct Sweep {
+  std::size_t removed = 0;
+  int error = 0;
+};
+Sweep sweep_temporaries(const SystemCalls& calls, int base, const std::string& relative);
 
 }  // namespace kiln::cache

@@ -28,7 +28,7 @@ class DirectoryTier final : public Tier {
     if (there.error == 0) return answer;
     answer.trouble = "the read-only cache " + where() +
                      " is not used: " + tree_.root().explain(there.error) +
-                     "; or take it out of the list (KILN_CACHE_READONLY)";
+                     "; mend it, or take it out of the list (KILN_CACHE_READONLY)";
     answer.refused = there.error == kRefused;
     return answer;
   }

@@ -60,8 +60,10 @@ void refresh_stamp(const Examination& how, int fd, const struct stat& status) {
   if (how.stamps == nullptr || !how.stamps->load(std::memory_order_relaxed)) return;
   const auto age = wall_seconds(how.calls) - status.st_mtim.tv_sec;
   if (age > -kStampSeconds && age < kStampSeconds) return;
-  // Another user's entry, or a directory that is mounted read-only: it is an aid and no more.
-  if (how.calls.futimens(fd, nullptr) != 0) how.stamps->store(false, std::memory_order_relaxed);
+  // It is an aid and no more. Only its owner may set the time of an entry; where nothing can be
+  // set, asking each time is of no use.
+  if (how.calls.futimens(fd, nullptr) != 0 && errno == EROFS)
+    how.stamps->store(false, std::memory_order_relaxed);
 }
 
 }  // namespace

@@ -26,13 +26,6 @@ iovec as_iovec(std::span<const std::byte> bytes) noexcept {
   return {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
 }
 
-bool exceeds_file_size_limit(std::size_t size) noexcept {
-  // Past this limit the kernel sends SIGXFSZ, which ends a process that does not expect it.
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
-  return size > limit.rlim_cur;
-}
-
 /// One component after the other, none of which may be a link.
 Opened open_stepwise(const SystemCalls& calls, int directory, std::string_view path, int flags) {
   Fd at;
@@ -96,6 +89,12 @@ int read_whole(const SystemCalls& calls, int fd, std::span<std::byte> to, std::s
     }
   }
   return 0;
+}
+
+bool exceeds_file_size_limit(std::size_t size) noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return size > limit.rlim_cur;
 }
 
 int write_whole(const SystemCalls& calls, int fd, std::span<const std::byte> first,

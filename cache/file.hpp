@@ -65,6 +65,10 @@ FileIdentity identity_of(const struct stat& status) noexcept;
 /// Fills `to` from the current position. `got` falls short of its size when the file ends first.
 int read_whole(const SystemCalls& calls, int fd, std::span<std::byte> to, std::size_t& got);
 
+/// Whether the process may not write up to `size`. Past that limit the kernel sends SIGXFSZ, which
+/// ends a process that does not expect it.
+bool exceeds_file_size_limit(std::size_t size) noexcept;
+
 /// Writes `first`, then `second`. EFBIG, and no signal, where the process may not write as much.
 int write_whole(const SystemCalls& calls, int fd, std::span<const std::byte> first,
                 std::span<const std::byte> second);

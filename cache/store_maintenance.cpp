@@ -57,15 +57,21 @@ bool is_ours(const std::string& directory, const std::string& name) {
          Digest::from_hex(zeros + name.substr(kNameDigits + 1));
 }
 
-/// Moves a file out of the way, under its name and a number that nobody else has.
-int put_aside(const Root& root, int directory, const Place& place, const Digest& name) {
+/// Moves a file out of the way if it is still the one that was examined, under its name and a
+/// number that nobody else has.
+Removal put_aside(const Root& root, int directory, const Place& place, const Digest& name,
+                  const FileIdentity& examined) {
   const Opened quarantine = root.open_for_writing(kQuarantine, Durability::relaxed);
-  if (!quarantine.fd) return quarantine.error;
-  const std::string to = name.hex() + dot_name({}).substr(1);
+  if (!quarantine.fd) return {.error = quarantine.error};
   const auto& calls = root.calls();
-  return calls.renameat2(directory, place.leaf.c_str(), quarantine.fd.get(), to.c_str(), 0) == 0
-             ? 0
-             : errno;
+  struct stat now {};
+  if (calls.fstatat(directory, place.leaf.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0)
+    return {.error = errno == ENOENT ? 0 : errno};
+  if (identity_of(now) != examined) return {};
+  const std::string to = name.hex() + dot_name({}).substr(1);
+  if (calls.renameat2(directory, place.leaf.c_str(), quarantine.fd.get(), to.c_str(), 0) == 0)
+    return {.removed = true};
+  return {.error = errno == ENOENT ? 0 : errno};
 }
 
 /// Repairs one file if it is still damaged. Errno.
@@ -82,9 +88,8 @@ int repair_one(const Root& root, const Place& place, const Digest& name, Repair 
   if (place.is_entry()) totals.emplace(calls, directory, shard_of(name), root.trust().group);
   const Removal removal = how == Repair::remove
                               ? remove_if_unchanged(calls, directory, place.leaf, there.identity)
-                              : Removal{.error = put_aside(root, directory, place, name)};
-  const bool gone = removal.removed || (how == Repair::quarantine && removal.error == 0);
-  if (gone && totals && S_ISREG(there.identity.mode))
+                              : put_aside(root, directory, place, name, there.identity);
+  if (removal.removed && totals && S_ISREG(there.identity.mode))
     totals->remove({static_cast<std::uint64_t>(there.identity.size), 1});
   return removal.error;
 }
@@ -142,10 +147,18 @@ Result<std::size_t> Store::collect_garbage() {
     return state_->tree.failed_to_read({}, base.error);
   }
   const auto& calls = state_->calls();
+  int failed = 0;
   const int error = for_each_directory(calls, base.fd.get(), [&](const std::string& directory) {
-    removed += sweep_temporaries(calls, base.fd.get(), directory);
+    const Sweep sweep = sweep_temporaries(calls, base.fd.get(), directory);
+    removed += sweep.removed;
+    if (failed == 0) failed = sweep.error;
   });
   if (error != 0) return state_->tree.failed_to_read({}, error);
+  if (failed != 0)
+    return Error(ErrorCode::io_failed,
+                 "cannot remove temporary files of the cache " + state_->root().path() + ": " +
+                     state_->root().explain(failed) +
+                     "; become the user that it belongs to, or mount it writable");
   return removed;
 }
 

@@ -107,7 +107,8 @@ int Store::State::check_space(int folder, const Digest& name, std::uint64_t byte
   Space space;
   // Where it cannot be asked, the write itself will tell.
   if (calls().free_space(folder, &space) != 0) return 0;
-  const auto wanted = floor_of(limits, space) + bytes;
+  const auto floor = floor_of(limits, space);
+  const auto wanted = floor + std::min(bytes, UINT64_MAX - floor);
   if (space.free_bytes >= wanted) return 0;
   // What is old here makes room before anything is refused.
   const Opened base = root().open();

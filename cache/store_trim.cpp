@@ -131,7 +131,7 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
                    "another process trims the cache " + root.path() + "; try again later");
   }
 
-  const Trimming trimming(root, base.fd.get(), request.grace);
+  const Trimming trimming(root, base.fd.get(), request.grace, request.dry_run);
   std::vector<Candidate> candidates;
   Patience endless;
   for (std::size_t shard = 0; shard < kShards; ++shard) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -29,12 +30,13 @@ std::string directory_of(std::size_t shard) {
 
 }  // namespace
 
-Trimming::Trimming(const Root& root, int base, std::chrono::seconds grace)
+Trimming::Trimming(const Root& root, int base, std::chrono::seconds grace, bool only_looks)
     : root_(root),
       base_(base),
       watch_(root.calls(), base),
       now_(wall_seconds(root.calls())),
-      grace_(grace.count()) {}
+      grace_(grace.count()),
+      only_looks_(only_looks) {}
 
 // A stamp far ahead tells nothing of the last use, and protects nothing.
 bool Trimming::is_of_wrong_clock(const FileIdentity& identity) const noexcept {
@@ -65,7 +67,8 @@ Trimming::Scan Trimming::scan(const Digest& from, Patience& patience) const {
     return scan;
   }
   // From here on nothing that is counted comes or goes.
-  ShardTotals kept(calls, directory.fd.get(), shard, root_.trust().group);
+  std::optional<ShardTotals> kept;
+  if (!only_looks_) kept.emplace(calls, directory.fd.get(), shard, root_.trust().group);
   Listing listing = names_in(calls, directory.fd.get(), ".");
   scan.error = listing.error;
   if (!listing.directory) return scan;
@@ -93,7 +96,7 @@ Trimming::Scan Trimming::scan(const Digest& from, Patience& patience) const {
     else
       scan.removable.push_back(candidate);
   }
-  if (kept.page().shards[shard] != scan.totals) kept.set(scan.totals);
+  if (kept && kept->page().shards[shard] != scan.totals) kept->set(scan.totals);
   return scan;
 }
 

@@ -48,8 +48,8 @@ class Patience {
 
 class Trimming {
  public:
-  /// `base` is the root, open.
-  Trimming(const Root& root, int base, std::chrono::seconds grace);
+  /// `base` is the root, open. `only_looks`: scan() writes nothing.
+  Trimming(const Root& root, int base, std::chrono::seconds grace, bool only_looks = false);
 
   struct Scan {
     std::vector<Candidate> removable{};
@@ -58,7 +58,7 @@ class Trimming {
     int error = 0;
   };
   /// Looks through the shard of `from`, beginning at that name. One that is looked at as a whole
-  /// has its kept total put right.
+  /// has its kept total put right, unless this only looks.
   Scan scan(const Digest& from, Patience& patience) const;
 
   /// Removes those of `victims` that are still as they were seen, one shard after the other; the
@@ -80,6 +80,7 @@ class Trimming {
   LockWatch watch_;
   std::int64_t now_;
   std::int64_t grace_;
+  bool only_looks_;
 };
 
 }  // namespace kiln::cache

@@ -138,25 +138,26 @@ Totals count_shard(const SystemCalls& calls, int directory, std::size_t shard) {
 ShardTotals::ShardTotals(const SystemCalls& calls, int directory, std::size_t shard,
                          std::optional<std::uint32_t> group)
     : calls_(&calls), shard_(shard) {
-  Fd file = open_to_write(calls, directory, group);
-  if (!file) return;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const int error = LockedByte::try_lock_file(calls, file, slot_at(shard), lock_);
-    if (error != EAGAIN) break;
-    ::nanosleep(&kPause, nullptr);
+  Fd opened = open_to_write(calls, directory, group);
+  if (!opened) return;
+  int error = EAGAIN;
+  for (int attempt = 0; attempt < kAttempts && error == EAGAIN; ++attempt) {
+    if (attempt > 0) ::nanosleep(&kPause, nullptr);
+    error = LockedByte::try_lock_file(calls, opened, slot_at(shard), lock_);
   }
-  // Where locks do not work, totals would only be wrong.
-  if (lock_) page_ = read_page(calls, lock_->file());
+  if (error == EAGAIN) return;
+  if (!lock_) unlocked_ = std::move(opened);
+  page_ = read_page(calls, file());
 }
 
 void ShardTotals::set(Totals totals) {
-  if (!lock_) return;
-  const Slot slot = encode(totals, shard_);
-  // A total that cannot be kept is one that is counted again: nothing to say of it.
-  while (calls_->pwrite(lock_->file(), slot.data(), slot.size(), slot_at(shard_)) < 0 &&
-         errno == EINTR)
-    continue;
+  if (file() < 0) return;
   page_.shards[shard_] = totals;
+  const Slot slot = encode(totals, shard_);
+  const off_t at = slot_at(shard_);
+  if (exceeds_file_size_limit(static_cast<std::size_t>(at) + slot.size())) return;
+  // A total that cannot be kept is one that is counted again: nothing to say of it.
+  while (calls_->pwrite(file(), slot.data(), slot.size(), at) < 0 && errno == EINTR) continue;
 }
 
 void ShardTotals::add(const Totals& more) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "cache/file.hpp"
 #include "cache/layout.hpp"
 #include "cache/lock_file.hpp"
 #include "cache/system_calls.hpp"
@@ -34,7 +35,8 @@ Totals count_shard(const SystemCalls& calls, int directory, std::size_t shard);
 
 /// The totals of one shard, locked for as long as it lives: a file appears or goes away, and its
 /// total changes, in one. Others wait for it, but not long: then they go on without, and the total
-/// is off until it is counted again.
+/// is off until it is counted again. Where locks do not work, totals are kept without: one that two
+/// have written at once is off until then, too.
 ///
 /// Threads: one at a time.
 class ShardTotals {
@@ -52,9 +54,13 @@ class ShardTotals {
   void remove(const Totals& less);
 
  private:
+  /// Of the file of the totals; negative where they are not ours to change.
+  int file() const noexcept { return lock_ ? lock_->file() : unlocked_.get(); }
+
   const SystemCalls* calls_;
   std::size_t shard_;
   std::unique_ptr<LockedByte> lock_;
+  Fd unlocked_;
   UsagePage page_;
 };
 

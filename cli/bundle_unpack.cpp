@@ -65,7 +65,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   output.line(std::to_string(added) + " added, " + std::to_string(already_there) +
               " already there" +
               (damaged.empty() ? "" : ", " + std::to_string(damaged.size()) + " damaged") + " in " +
-              directory + ", from a bundle " + signer_text(bundle));
+              printable(directory) + ", from a bundle " + signer_text(bundle));
   auto result = json_of(bundle);
   result.update({{"cache_dir", directory}, {"added", added}, {"already_there", already_there}});
   const bool whole = damaged.empty();

@@ -71,7 +71,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     entries.push_back(std::move(described));
   }
   output.line(std::to_string(entries.size()) + (entries.size() == 1 ? " entry, " : " entries, ") +
-              bytes_text(total_bytes) + " in " + store.directory().string());
+              bytes_text(total_bytes) + " in " + printable(store.directory().string()));
   output.object({{"cache_dir", store.directory().string()},
                  {"total_bytes", total_bytes},
                  {"entries", std::move(entries)}});

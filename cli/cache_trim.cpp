@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "cli/entry_facts.hpp"
@@ -16,8 +17,8 @@ namespace {
 
 struct Arguments {
   Given given{};
-  std::string max_bytes{};
-  std::string older_than{};
+  std::optional<std::string> max_bytes{};
+  std::optional<std::string> older_than{};
   bool dry_run = false;
 };
 
@@ -42,16 +43,16 @@ std::optional<std::chrono::seconds> age_from(std::string_view text) {
 
 Outcome run(const Arguments& arguments, Output& output) {
   cache::TrimRequest request{.dry_run = arguments.dry_run};
-  if (!arguments.max_bytes.empty()) {
-    request.max_bytes = bytes_from(arguments.max_bytes);
+  if (arguments.max_bytes) {
+    request.max_bytes = bytes_from(*arguments.max_bytes);
     if (!request.max_bytes)
-      return usage_failure("--max-bytes \"" + shortened(arguments.max_bytes) +
+      return usage_failure("--max-bytes \"" + shortened(*arguments.max_bytes) +
                            "\" is no number of bytes, such as 512M or 8G");
   }
-  if (!arguments.older_than.empty()) {
-    request.older_than = age_from(arguments.older_than);
+  if (arguments.older_than) {
+    request.older_than = age_from(*arguments.older_than);
     if (!request.older_than)
-      return usage_failure("--older-than \"" + shortened(arguments.older_than) +
+      return usage_failure("--older-than \"" + shortened(*arguments.older_than) +
                            "\" is no span of time, such as 90m, 36h or 30d");
   }
   const auto environment = process_environment();
@@ -104,9 +105,13 @@ Verb add_cache_trim(CLI::App& cache) {
                         "A use is noted at most once an hour. What is being made at this moment\n"
                         "stays. Without either option the limit in force is kept.");
   const auto arguments = std::make_shared<Arguments>();
-  add_option(verb, "--max-bytes", arguments->max_bytes, "BYTES",
+  // An empty value, as of a shell variable that is not set, is no option left out.
+  const auto into = [](std::optional<std::string>& value) {
+    return [&value](const std::string& given) { value = given; };
+  };
+  add_option(verb, "--max-bytes", into(arguments->max_bytes), "BYTES",
              "What may be left, with K, M, G or T for powers of 1024 [KILN_CACHE_MAX_BYTES]");
-  add_option(verb, "--older-than", arguments->older_than, "TIME",
+  add_option(verb, "--older-than", into(arguments->older_than), "TIME",
              "Whatever was not used for so long: 90m, 36h, 30d");
   add_flag(verb, "--dry-run", arguments->dry_run, "Remove nothing; show what would be");
   add_cache_directory(verb, arguments->given);

@@ -93,7 +93,8 @@ Outcome run(const Arguments& arguments, Output& output) {
   }
   const auto count = damaged.size();
   output.line(std::to_string(entries) + " entries, " + bytes_text(total_bytes) + ", and " +
-              std::to_string(records) + " records in " + store.directory().string() + ": " +
+              std::to_string(records) + " records in " + printable(store.directory().string()) +
+              ": " +
               (count == 0 ? "all good"
                           : std::to_string(count) + " damaged, " +
                                 (arguments.quarantine ? "put aside in v1/q, "

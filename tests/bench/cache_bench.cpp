@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/bare_directory.hpp"
 #include "bench/growth_rows.hpp"
 #include "bench/rounds.hpp"
 #include "kiln/cache/digest.hpp"
@@ -76,39 +77,6 @@ void read_file(const std::string& path) {
   ::close(fd);
 }
 
-/// 256 directories that are kept open, and files published in them by the fewest calls.
-class BareDirectory {
- public:
-  BareDirectory() {
-    for (int& shard : shards_) {
-      const std::string path = (directory_ / std::to_string(&shard - shards_)).string();
-      ::mkdir(path.c_str(), 0777);
-      shard = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-  }
-  BareDirectory(const BareDirectory&) = delete;
-  ~BareDirectory() {
-    for (const int shard : shards_) ::close(shard);
-  }
-
-  void publish(const std::string& payload) {
-    const int shard = shards_[number_ % std::size(shards_)];
-    const int fd = ::openat(shard, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0444);
-    const ssize_t written = ::write(fd, payload.data(), payload.size());
-    const std::string self = "/proc/self/fd/" + std::to_string(fd);
-    const std::string name = "entry " + std::to_string(number_++);
-    if (written != static_cast<ssize_t>(payload.size()) ||
-        ::linkat(AT_FDCWD, self.c_str(), shard, name.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      fail("a bare file was not published");
-    ::close(fd);
-  }
-
- private:
-  test::TemporaryDirectory directory_;
-  int shards_[256] = {};
-  std::size_t number_ = 0;
-};
-
 void hit_rows(bench::Report& report, std::size_t kilobytes) {
   Filled filled(kilobytes << 10);
   std::vector<bench::Arm> arms = {
@@ -125,13 +93,10 @@ void hit_rows(bench::Report& report, std::size_t kilobytes) {
 void publish_rows(bench::Report& report, std::size_t kilobytes) {
   const test::TemporaryDirectory directory;
   Store store = must(Store::open({.directory = directory / "cache"}));
-  BareDirectory bare;
+  bench::BareDirectory bare(1000);
   const std::string payload = payload_of(kilobytes << 10);
   // All shards are made, swept and used first: that happens once, not each time.
-  for (int i = 0; i < 1000; ++i) {
-    must(store.publish("fill " + std::to_string(i), {}, {}));
-    bare.publish({});
-  }
+  for (int i = 0; i < 1000; ++i) must(store.publish("fill " + std::to_string(i), {}, {}));
   std::size_t number = 0;
   std::vector<bench::Arm> arms = {
       {"O_TMPFILE, write, linkat", [&] { bare.publish(payload); }},

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bare_directory.hpp"
 #include "bench/rounds.hpp"
 #include "bench/step_count.hpp"
 #include "kiln/cache/bundle.hpp"
@@ -122,10 +123,19 @@ void growth_rows(bench::Report& report) {
     const auto ours = large.counts(step);
     if (!ours.empty()) report.add(title, unit, ours, {beside, small.counts(step)});
   }
+  bench::BareDirectory few(kSmall);
+  bench::BareDirectory many(kLarge);
   std::vector<bench::Arm> arms = {{beside, [&] { small.publish(); }},
-                                  {title, [&] { large.publish(); }}};
+                                  {title, [&] { large.publish(); }},
+                                  {"", [&] { few.publish(small.payload); }},
+                                  {"", [&] { many.publish(large.payload); }}};
   bench::run_rounds(arms, report.rounds(), kPublishes);
   report.add(title, "us", arms[1].microseconds, {arms[0].name, arms[0].microseconds});
+  report.add("three calls on plain files among as many", "us", arms[3].microseconds,
+             {arms[0].name, arms[2].microseconds});
+  report.add("what a publish takes longer there, round by round", "us",
+             bench::differences(arms[1], arms[0]),
+             {"the three calls", bench::differences(arms[3], arms[2])});
   trim_rows(report, large);
 }
 

@@ -2,13 +2,16 @@
 #ifndef KILN_EMULATED  // no libsodium for the emulated processor
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 
+#include "cache/bundle_format.hpp"
 #include "cache/bundle_with_calls.hpp"
 #include "cache/store_with_calls.hpp"
 #include "kiln/cache/bundle.hpp"
@@ -23,6 +26,7 @@ namespace kiln::cache {
 namespace {
 
 using test::dot_names_below;
+using test::in_child;
 using test::write_file;
 
 TEST(BundleFaults, ABundleIsWrittenWholeOrNotAtAll) {
@@ -88,6 +92,32 @@ TEST(BundleFaults, ABundleAnswersRightOrNotAtAll) {
     }
     return reached;
   });
+}
+
+// A bundle that nobody signed may say that its index is as large as one may be.
+TEST(BundleFaults, AnIndexThatMemoryHasNoRoomForIsRefused) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
+#endif
+  const TemporaryDirectory directory;
+  auto bytes = encode_index(PublicKey{}, {});
+  for (std::size_t i = 0; i < 8; ++i)
+    bytes[24 + i] = static_cast<std::byte>(kMaxIndexBytes >> (8 * i));
+  const auto path = directory / "forged";
+  write_file(path, text_of(bytes));
+  fs::resize_file(path, kBundleHeadBytes + kMaxIndexBytes + kBundleSealBytes);
+  EXPECT_EQ(in_child([&] {
+              std::ifstream pages("/proc/self/statm");
+              rlim_t size = 0;
+              pages >> size;
+              const rlim_t most = size * 4096 + kMaxIndexBytes / 2;
+              const rlimit limit{.rlim_cur = most, .rlim_max = most};
+              if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+              const auto opened = Bundle::open(path, {.keys = {PublicKey{}}});
+              if (opened) return 2;
+              return opened.error().message().find("memory") != std::string::npos ? 0 : 3;
+            }),
+            0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // How large a store may grow: totals, the floor of free space, failures of the disk, and clearing
 // up.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -103,6 +105,33 @@ TEST(StoreLimits, TheFloorOfFreeSpaceRefusesWhatTrimmingCannotMakeRoomFor) {
   EXPECT_TRUE(publish(f.store, "one more").ok()) << "the default floor is lower than that";
 }
 
+TEST(StoreLimits, AFloorBeyondAnyDiskIsNotTakenForNone) {
+  Fixture f;
+  Store store = *Store::open({.directory = f.root, .limits = {.min_free_bytes = UINT64_MAX}});
+  expect_useful(publish(store, kKey), f.root);
+}
+
+// Network file systems without locks: totals may be off by what two write at once, and the limit is
+// kept by them all the same.
+TEST(StoreLimits, TheLimitIsKeptWhereLocksDoNotWork) {
+  for (const int error : {ENOLCK, EOPNOTSUPP, EINVAL}) {
+    Limited f(20);
+    SystemCalls calls = f.calls;  // however busy the machine is
+    step_of_clock = cost_of_removal = 0;
+    static int refusal = 0;
+    refusal = error;
+    calls.set_lock = [](int, const struct flock*) { return errno = refusal, -1; };
+    Store store = *StoreWithCalls::open(
+        {.directory = f.root, .limits = {.max_bytes = f.bytes / 2, .min_free_bytes = 0}}, calls);
+    ASSERT_TRUE(publish(store, "one more").ok());
+    EXPECT_LE(store.measure()->entries.bytes, f.bytes / 2);
+    EXPECT_TRUE(finds(store, "one more"));
+    fs::remove(f.root / "v1/usage");
+    ASSERT_TRUE(store.trim({.older_than = 1000h}));
+    expect_exact_totals(store);
+  }
+}
+
 int failing = 0;
 
 TEST(StoreLimits, EachFailureOfTheDiskIsCountedAndWarnedOfOnce) {
@@ -184,6 +213,54 @@ TEST(StoreLimits, ASmallDiskIsNeverFilled) {
   EXPECT_EQ(status, 0);
 }
 
+// A real quota, which this file system alone enforces on any kernel that has it.
+TEST(StoreLimits, AQuotaThatIsReachedIsCountedAndServedThrough) {
+  if (std::system("command -v btrfs >/dev/null") != 0) GTEST_SKIP() << "needs btrfs-progs";
+  const test::TemporaryDirectory directory;
+  const int status = in_child([&] {
+    const std::string at = directory / "mounted";
+    const std::string image = directory / "image";
+    const std::string make = "mkdir " + at + " && truncate -s 128M " + image +
+                             " && mkfs.btrfs -q " + image + " && mount -o loop " + image + " " +
+                             at + " && btrfs quota enable " + at + " && btrfs qgroup limit 400K " +
+                             at;
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        std::system(("{ " + make + "; } >/dev/null 2>&1").c_str()) != 0)
+      return 100;
+    const auto body = [&] {
+      std::vector<std::string> warnings;
+      Store store = *Store::open(
+          {.directory = fs::path(at) / "cache",
+           .log = [&](LogLevel, std::string_view text) { warnings.emplace_back(text); },
+           .limits = {.min_free_bytes = 0}});
+      int stored = 0;
+      while (stored < 100 && publish(store, key_of(stored)).ok()) ++stored;
+      if (stored < 2 || stored == 100) return 1;
+      for (int i = 0; i < 3; ++i)
+        if (publish(store, key_of(stored + i)).ok()) return 2;
+      if (store.counters().no_space != 4 || warnings.size() != 1 ||
+          warnings[0].find("quota") == std::string::npos ||
+          warnings[0].find("KILN_CACHE_MAX_BYTES") == std::string::npos)
+        return 3;
+      for (int i = 0; i < stored; ++i)
+        if (!finds(store, key_of(i))) return 4;
+      if (store.measure()->kept != store.measure()->entries) return 5;
+      if (!test::dot_names_below(at).empty()) return 6;
+      // What was freed counts when it is on the disk.
+      if (!store.clear()) return 7;
+      const Fd top(::open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ::syncfs(top.get());
+      return publish(store, kKey).ok() && finds(store, kKey) ? 0 : 8;
+    };
+    const int result = body();
+    ::umount2(at.c_str(), MNT_DETACH);
+    return result;
+  });
+  if (status == 100) GTEST_SKIP() << "needs the right to mount, and btrfs in the kernel";
+  EXPECT_EQ(status, 0);
+}
+
 TEST(StoreLimits, RepairRemovesDamageOrPutsItAside) {
   for (const Repair how : {Repair::remove, Repair::quarantine}) {
     Limited f(3);
@@ -244,6 +321,12 @@ TEST(StoreLimits, GarbageIsOnlyWhatIsOlderThanAnHour) {
   EXPECT_EQ(f.store.measure()->temporaries.entries, 3u);
   EXPECT_EQ(*f.store.collect_garbage(), 2u) << "of a clock that was wrong, too";
   EXPECT_EQ(test::dot_names_below(f.root), std::vector<std::string>{".tmp-00000000000000bb"});
+
+  fs::last_write_time(shard / ".tmp-00000000000000bb", fs::file_time_type::clock::now() - 2h);
+  SystemCalls calls = kRealCalls;
+  calls.unlinkat = [](int, const char*, int) { return errno = EROFS, -1; };
+  Store store = *StoreWithCalls::open({.directory = f.root}, calls);
+  EXPECT_FALSE(store.collect_garbage());
 }
 
 }  // namespace

@@ -205,6 +205,23 @@ TEST(StoreTrim, OnlyAUseIsNotedAndNoOftenerThanHourly) {
   EXPECT_EQ(fs::last_write_time(path), lately);
 }
 
+// In a store that users share, one cannot set the time of another's entry.
+TEST(StoreTrim, AUseThatCannotBeNotedKeepsNoOtherFromBeingNoted) {
+  Limited f(2);
+  static int refusals = 0;
+  refusals = 1;
+  SystemCalls calls = kRealCalls;
+  calls.futimens = [](int fd, const timespec* times) {
+    return refusals-- > 0 ? (errno = EPERM, -1) : kRealCalls.futimens(fd, times);
+  };
+  Store store = *StoreWithCalls::open({.directory = f.root}, calls);
+  const auto path = path_of(f.root, key_of(1));
+  const auto before = fs::last_write_time(path);
+  EXPECT_TRUE(finds(store, key_of(0)));
+  EXPECT_TRUE(finds(store, key_of(1)));
+  EXPECT_GT(fs::last_write_time(path), before);
+}
+
 TEST(StoreTrim, TrimTakesWhatIsOldAndTellsItBefore) {
   Limited f(10);
   for (int i = 0; i < 6; ++i) set_age(f.root, key_of(i), 50h - std::chrono::hours(i));
@@ -219,6 +236,16 @@ TEST(StoreTrim, TrimTakesWhatIsOldAndTellsItBefore) {
   EXPECT_EQ(done->removed.size(), 6u);
   EXPECT_EQ(done->left, plan->left);
   EXPECT_EQ(present(f.root, 10), (std::set<int>{6, 7, 8, 9}));
+}
+
+// Not even the totals, which any other trim puts right.
+TEST(StoreTrim, ADryRunWritesNothing) {
+  Limited f(3);
+  fs::remove(f.root / "v1/usage");
+  fs::remove(f.root / "v1/lock");
+  ASSERT_EQ(f.store.trim({.max_bytes = 0, .dry_run = true})->removed.size(), 3u);
+  EXPECT_FALSE(fs::exists(f.root / "v1/usage"));
+  EXPECT_FALSE(fs::exists(f.root / "v1/lock"));
 }
 
 TEST(StoreTrim, OneProcessTrimsAtATime) {

@@ -202,7 +202,7 @@ struct TrimRequest {
   std::optional<std::chrono::seconds> older_than{};
   /// What was used so recently stays.
   std::chrono::seconds grace{0};
-  /// Removes nothing, and says what it would.
+  /// Removes and writes nothing, and says what would be removed.
   bool dry_run = false;
 };
 struct TrimReport {
@@ -315,7 +315,7 @@ class KILN_API Store {
   Result<Totals> clear();
 
   /// Removes temporary files whose writers were killed more than an hour ago; how many.
-  /// Errors  as verify().
+  /// Errors  as verify(), and when some cannot be removed.
   Result<std::size_t> collect_garbage();
 
   /// Errors  as verify().
