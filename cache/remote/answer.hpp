@@ -7,6 +7,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,10 +45,22 @@ struct Answer {
   bool yes = false;
   std::vector<std::byte> body{};
   std::chrono::seconds retry_after{};  ///< what one that is overloaded asks for
+  /// The longest of its round trips, those of connecting aside.
+  std::chrono::steady_clock::duration waited{};
 
   static Answer failed(RemoteFailure failure, std::string why) {
     return {.failure = failure, .why = std::move(why)};
   }
 };
+
+/// What the beginning of an object tells: how long the whole may be, or why no more of it is
+/// wanted, or neither yet.
+struct Verdict {
+  RemoteFailure failure = RemoteFailure::none;
+  std::string why{};
+  std::optional<std::uint64_t> most_bytes{};
+};
+/// Asked as an object comes, until it tells.
+using Inspect = std::function<Verdict(std::span<const std::byte> so_far)>;
 
 }  // namespace kiln::cache

@@ -50,8 +50,8 @@ struct Transfer {
   int status = 0;  // of the headers at hand, which may be interim ones, such as 103
   bool wants_body = false;
   std::vector<std::byte> body{};
-  const HttpClient::Inspect& inspect;
-  HttpClient::Verdict verdict{};
+  const Inspect& inspect;
+  Verdict verdict{};
   bool too_large = false;
   std::size_t skipped = 0;  // of a body that is not wanted
   std::optional<Clock::time_point> first_byte{};
@@ -208,18 +208,34 @@ struct HttpClient::State {
                       .inspect = inspect,
                       .upload = upload};
     prepare(easy, method, base + name, transfer);
+    const auto asked = Clock::now();
     Answer answer = run(*connection, transfer, options);
-    if (answer.failure != RemoteFailure::none) return answer;
+    const auto waited = Clock::now() - asked - connecting_time(easy);
+    if (answer.failure == RemoteFailure::none)
+      answer = finish(method, transfer, std::move(connection));
+    answer.waited = waited;
+    return answer;
+  }
 
+ private:
+  static Clock::duration connecting_time(CURL* easy) {
+    curl_off_t microseconds = 0;
+    ::curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &microseconds);
+    return std::chrono::microseconds(microseconds);
+  }
+
+  /// What a transfer that has ended means; its connection is kept.
+  Answer finish(Method method, Transfer& transfer, std::unique_ptr<Connection> connection) {
+    CURL* const easy = connection->easy.get();
     long status = 0;
     ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    connections.give(std::move(connection), Clock::now());
-    answer = answer_of_status(status, method != Method::put);
+    Answer answer = answer_of_status(status, method != Method::put);
     if (answer.failure == RemoteFailure::overloaded) {
       curl_off_t seconds = 0;
       ::curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &seconds);
       answer.retry_after = std::chrono::seconds(std::clamp<curl_off_t>(seconds, 0, 3600));
     }
+    connections.give(std::move(connection), Clock::now());
     if (method == Method::get && answer.yes) {
       if (transfer.body.empty())
         return Answer::failed(RemoteFailure::empty_body, "status 200 without a body");
@@ -228,7 +244,6 @@ struct HttpClient::State {
     return answer;
   }
 
- private:
   void prepare(CURL* easy, Method method, const std::string& url, Transfer& transfer) const {
     set_common(easy, options);
     ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str());

@@ -33,7 +33,8 @@ class RedisClient {
     Answer object{};
     bool leased = false;
   };
-  Look look(const std::string& name);
+  /// `inspect` may be empty; then an object has 128 KiB at most.
+  Look look(const std::string& name, const Inspect& inspect = {});
   Answer put(const std::string& name, std::span<const std::byte> object);
 
   /// Takes the lease of `name` for `token`; a plain no when another holds it.

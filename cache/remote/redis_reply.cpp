@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -57,6 +58,21 @@ Reply ReplyParser::next(RemoteFailure& failure) {
     failure = RemoteFailure::too_large;
   }
   return Reply(static_cast<redisReply*>(reply));
+}
+
+std::string_view first_string_in(std::string_view reply) noexcept {
+  constexpr std::string_view kEnd = "\r\n";
+  const auto array_end = reply.find(kEnd);
+  if (!reply.starts_with('*') || array_end == std::string_view::npos) return {};
+  reply.remove_prefix(array_end + kEnd.size());
+  const auto length_end = reply.find(kEnd);
+  if (!reply.starts_with('$') || length_end == std::string_view::npos) return {};
+  std::size_t length = 0;
+  const auto* const end = reply.data() + length_end;
+  if (const auto [last, error] = std::from_chars(reply.data() + 1, end, length);
+      error != std::errc{} || last != end)
+    return {};
+  return reply.substr(length_end + kEnd.size(), length);
 }
 
 std::string command_of(std::span<const std::string_view> words) {

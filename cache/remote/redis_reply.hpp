@@ -28,6 +28,8 @@ class ReplyParser {
  public:
   /// Of replies of up to `limit` bytes.
   explicit ReplyParser(std::uint64_t limit);
+  /// The limit from now on.
+  void allow(std::uint64_t limit) noexcept { limit_ = limit; }
 
   /// Takes what was read.
   void feed(std::span<const std::byte> bytes);
@@ -43,6 +45,10 @@ class ReplyParser {
   std::uint64_t fed_ = 0;  // since the last whole reply
   std::unique_ptr<redisReader, EndReader> reader_;
 };
+
+/// What has come of the string that is the first element of an array; empty where there is none, or
+/// none yet. `reply` is what has come of the whole.
+std::string_view first_string_in(std::string_view reply) noexcept;
 
 /// The bytes that a command is on the wire; empty when there is no memory for it.
 std::string command_of(std::span<const std::string_view> words);

@@ -67,14 +67,16 @@ class Servers {
     Breaker breaker;
   };
   Servers(const RemoteOptions& options, LogSink log);
-  /// Reads and writes share a breaker, and who may not write can often read: a write that the
-  /// server refuses says nothing of reads.
-  enum class Kind : unsigned char { read, write };
+  /// All share a breaker, and who may not write can often read: a write that the server refuses
+  /// says nothing of reads. Nobody waits for what is done in the background.
+  enum class Kind : unsigned char { read, write, background };
   template <class Ask>
   Answer insist(Server& server, const Ask& question);
   template <class Ask>
   auto ask(Server& server, Kind kind, const Ask& question);
   void note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked);
+  /// Counts a failure, and says once what is wrong.
+  void report(const Server& server, const Answer& answer);
   void count(RemoteFailure failure) noexcept {
     counts_[static_cast<std::size_t>(failure)].fetch_add(1, std::memory_order_relaxed);
   }

@@ -100,11 +100,10 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
 TEST(RemoteRedis, TooLongAReplyIsCutOff) {
   FaultServer server([](FaultServer& self, int fd) {
     self.read_until(fd, "\r\n");
-    FaultServer::write(fd, "*2\r\n$99999999\r\n" + std::string(200'000, 'x'));
+    FaultServer::write(fd, "*2\r\n$-1\r\n$99999999\r\n" + std::string(200'000, 'x'));
     self.stall();
   });
   auto options = options_for(server.redis());
-  options.most_object_bytes = 100'000;
   options.signer = nullptr;
   Host host(options);
   host.fetch(7);
@@ -246,8 +245,8 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   long long last = 1'000'000;
   EXPECT_TRUE(soon([&] {
     Answer failure;
-    const auto left =
-        connection.call({"PTTL", "kiln:{" + wire_name_of(key_text_of(7)) + "}:lease"}, failure);
+    const auto left = connection.call({"PTTL", "kiln:{" + wire_name_of(key_text_of(7)) + "}:lease"},
+                                      failure, std::chrono::steady_clock::now());
     return left != nullptr && left->integer > std::exchange(last, left->integer);
   }));
 
