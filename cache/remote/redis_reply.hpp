@@ -53,8 +53,8 @@ std::string_view first_string_in(std::string_view reply) noexcept;
 /// The bytes that a command is on the wire; empty when there is no memory for it.
 std::string command_of(std::span<const std::string_view> words);
 
-/// What an error reply means: "NOAUTH" and the like are a matter of credentials. Of its text only
-/// the first word is shown, since servers put arguments into the rest.
+/// What an error reply means, and its cure. Of its text only the first word is shown, since servers
+/// put arguments into the rest.
 Answer answer_of_error(std::string_view text);
 
 }  // namespace kiln::cache

@@ -47,6 +47,8 @@ std::string_view to_string(RemoteFailure failure) noexcept {
       return "access_denied";
     case RemoteFailure::overloaded:
       return "overloaded";
+    case RemoteFailure::wrong_server:
+      return "wrong_server";
     case RemoteFailure::server_error:
       return "server_error";
     case RemoteFailure::bad_status:

@@ -107,7 +107,9 @@ void Servers::note(Server& server, Kind kind, const Answer& answer, Breaker::Tim
   const bool is_late =
       kind != Kind::background && !is_hit && answer.waited > options_.times.connect;
   if (failure != RemoteFailure::none) report(server, answer);
-  if (!serves && (kind == Kind::read || is_for_all(failure))) {
+  // Another key may be of this node of a cluster.
+  const bool is_of_key = failure == RemoteFailure::wrong_server || kind != Kind::read;
+  if (!serves && (!is_of_key || is_for_all(failure))) {
     server.breaker.failed(now, failure, took, answer.retry_after);
   } else if (is_late) {
     if (server.breaker.lagged(now, took))

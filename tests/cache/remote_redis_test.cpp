@@ -67,7 +67,7 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
       {RemoteFailure::empty_body, reply("*2\r\n$0\r\n\r\n$-1\r\n")},
       {RemoteFailure::access_denied, reply("-NOAUTH Authentication required.\r\n")},
       {RemoteFailure::server_error, reply("-ERR s3cret and more\r\n")},
-      {RemoteFailure::server_error, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
+      {RemoteFailure::wrong_server, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
       {RemoteFailure::overloaded, reply("-LOADING Redis is loading the dataset in memory\r\n")},
       {RemoteFailure::overloaded, reply("-ERR max number of clients reached\r\n")},
       {RemoteFailure::overloaded, reply("-BUSY Redis is busy running a script\r\n")},

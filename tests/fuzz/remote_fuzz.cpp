@@ -65,7 +65,7 @@ void look_at_replies(std::span<const std::byte> bytes, std::size_t part) {
         if (reply == nullptr) break;
         seen += std::to_string(reply->type) + ' ' + std::to_string(reply->elements) + '\n';
         if (reply->type == REDIS_REPLY_ERROR)
-          must(answer_of_error({reply->str, reply->len}).why.size() < 64,
+          must(answer_of_error({reply->str, reply->len}).why.size() < 128,
                "little of what a server writes is shown");
       }
     }
