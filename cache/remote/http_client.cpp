@@ -284,7 +284,11 @@ Answer answer_of_status(long status, bool reads) {
 }
 
 HttpClient::HttpClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-HttpClient::~HttpClient() = default;
+HttpClient::~HttpClient() {
+  // The end of a TLS connection is told to a server that may be gone.
+  const WithoutSigpipe guard;
+  state_.reset();
+}
 
 Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
                                                      const RemoteOptions& options) {

@@ -109,7 +109,8 @@ struct RedisClient::State {
       reply = connection->call(words, answer, start, inspect);
     }
     if (reply == nullptr) return nullptr;
-    connections.give(std::move(connection), Clock::now());
+    // What comes unasked would be taken for the next reply.
+    if (!connection->has_more()) connections.give(std::move(connection), Clock::now());
     if (reply->type != REDIS_REPLY_ERROR) return reply;
     refuse(text_of(*reply), answer);
     return nullptr;
@@ -131,7 +132,11 @@ struct RedisClient::State {
 };
 
 RedisClient::RedisClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-RedisClient::~RedisClient() = default;
+RedisClient::~RedisClient() {
+  // The end of a TLS connection is told to a server that may be gone.
+  const WithoutSigpipe guard;
+  state_.reset();
+}
 
 Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
                                                        const RemoteOptions& options) {

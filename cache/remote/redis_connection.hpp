@@ -31,6 +31,8 @@ class RedisConnection {
   /// at most, and on top what `inspect` allows the first string in it; it may be empty.
   Reply call(std::initializer_list<std::string_view> words, Answer& answer, Clock::time_point start,
              const Inspect& inspect = {});
+  /// Whether something came behind the reply.
+  bool has_more() const noexcept { return parser_.has_more(); }
 
  private:
   Reply exchange(std::string_view command, Answer& answer, Clock::time_point start,

@@ -36,6 +36,8 @@ class ReplyParser {
   /// The next reply, or null while more is needed. `failure` is set for good when what came is not
   /// the protocol, or too much.
   Reply next(RemoteFailure& failure);
+  /// Whether there is more than the replies that were taken.
+  bool has_more() const noexcept { return reader_ != nullptr && reader_->pos < reader_->len; }
 
  private:
   struct EndReader {

@@ -169,6 +169,17 @@ TEST(RemoteHostile, AllThatAQuestionToRedisTakesHasOneDeadline) {
   EXPECT_EQ(server.connections(), 1);
 }
 
+TEST(RemoteHostile, WhatComesUnaskedIsNotTakenForAReply) {
+  FaultServer server([](FaultServer& self, int fd) {
+    while (!self.read_until(fd, "\r\n").empty())
+      FaultServer::write(fd, "*2\r\n$-1\r\n$-1\r\n+OK\r\n");
+  });
+  Host host({.leases = server.redis(), .times = calm_times()});
+  for (const int key : {7, 8}) host.fetch(key);
+  EXPECT_EQ(host.counters().misses, 2u);
+  EXPECT_EQ(server.connections(), 2);
+}
+
 TEST(RemoteHostile, AMissIsOneHoweverMuchComesWithIt) {
   FaultServer server([&](FaultServer& self, int fd) {
     if (self.read_until(fd, kEnd).empty()) return;

@@ -168,6 +168,41 @@ TEST(RemotePolicy, ALeaseIsNotRenewedWithoutEnd) {
   EXPECT_EQ(waiter.counters().gave_up, 0u);
 }
 
+#ifndef KILN_SANITIZE  // whose allocator may be locked by another thread at the fork
+TEST(RemotePolicy, AForkedChildAsksNobodyAndLeavesItsParentAlone) {
+  KILN_REQUIRES_SERVERS();
+  const test::RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  Objects objects(http_answer("404 Not Found", ""), http_answer("201 Created", ""));
+  auto options = leases_at(redis.url());
+  options.objects = objects.url();
+  auto host = std::make_unique<Host>(options);
+  auto held = host->fetch(7);
+  ASSERT_TRUE(held.lease);
+  const int gets = objects.gets;
+  const pid_t child = test::start_child([&] {
+    const auto fetched = host->fetch(8);
+    if (fetched.busy || fetched.lease || fetched.entry) return 1;
+    if (!host->publish(8).ok() || !host->finds(8)) return 2;
+    if (!host->store.flush(kLong).ok() || host->store.send(digest_of(key_text_of(8))).ok())
+      return 3;
+    held = {};
+    // Not its directory, which is its parent's.
+    host->store = *Store::open({.directory = host->directory / "cache"});
+    return 0;
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  EXPECT_EQ(objects.gets, gets);
+  EXPECT_EQ(objects.puts, 0);
+  const auto client = *RedisClient::open(*parse_remote_url(redis.url()), options);
+  EXPECT_TRUE(client->look(wire_name_of(key_text_of(7))).leased) << "it is still the parent's";
+  ASSERT_TRUE(host->publish(7, std::move(held.lease)).ok());
+  EXPECT_TRUE(host->store.flush(kLong).ok());
+  EXPECT_EQ(objects.puts, 1);
+  EXPECT_EQ(host->counters().of(RemoteFailure::reset), 0u) << host->all_warnings();
+}
+#endif
+
 TEST(RemotePolicy, WithoutThreadsItGoesOn) {
   pthread_attr_t before, huge;
   ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
