@@ -128,7 +128,8 @@ struct Connection {
 };
 
 /// Runs the transfer to its end or its deadline.
-Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions& options) {
+Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions& options,
+           const LastMoment& last) {
   CURL* const easy = connection.easy.get();
   CURLM* const multi = connection.multi.get();
   if (::curl_multi_add_handle(multi, easy) != CURLM_OK)
@@ -159,14 +160,15 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
       break;
     }
     const auto rest =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline() - Clock::now()).count();
-    if (rest <= 0) {
+        std::chrono::ceil<std::chrono::milliseconds>(last.or_earlier(deadline()) - Clock::now());
+    if (rest.count() <= 0) {
       const bool stalled = !transfer.first_byte;
       answer = Answer::failed(stalled ? RemoteFailure::stalled : RemoteFailure::too_slow,
                               stalled ? "no answer in time" : "the answer did not end in time");
       break;
     }
-    ::curl_multi_poll(multi, nullptr, 0, static_cast<int>(std::min<long>(rest, 1000)), nullptr);
+    const auto nap = std::min(rest, LastMoment::kLongestNap);
+    ::curl_multi_poll(multi, nullptr, 0, static_cast<int>(nap.count()), nullptr);
   }
   // One that has not ended takes its connection with it.
   ::curl_multi_remove_handle(multi, easy);
@@ -188,6 +190,7 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
 struct HttpClient::State {
   std::string base;  // up to the name
   RemoteOptions options;
+  std::shared_ptr<const LastMoment> last;
   Headers headers;
   Pool<Connection> connections;
 
@@ -209,7 +212,7 @@ struct HttpClient::State {
                       .upload = upload};
     prepare(easy, method, base + name, transfer);
     const auto asked = Clock::now();
-    Answer answer = run(*connection, transfer, options);
+    Answer answer = run(*connection, transfer, options, *last);
     const auto waited = Clock::now() - asked - connecting_time(easy);
     if (answer.failure == RemoteFailure::none)
       answer = finish(method, transfer, std::move(connection));
@@ -291,10 +294,12 @@ HttpClient::~HttpClient() {
 }
 
 Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
-                                                     const RemoteOptions& options) {
+                                                     const RemoteOptions& options,
+                                                     std::shared_ptr<const LastMoment> last) {
   if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
   auto state = std::make_unique<State>();
   state->options = options;
+  state->last = last != nullptr ? std::move(last) : std::make_shared<const LastMoment>();
   state->base = std::string(url.tls ? "https://" : "http://") + url.server() + url.path + "/ac/";
   // Not asked for: a server that waits with its answer until the body is there would cost a second.
   append(state->headers, "Expect:");

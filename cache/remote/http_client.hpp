@@ -19,10 +19,11 @@ namespace kiln::cache {
 
 class HttpClient {
  public:
-  /// Reads the files of credentials; connects at the first request.
+  /// Reads the files of credentials; connects at the first request. `last` may be null.
   /// Errors  io_failed, invalid_argument for those files; unsupported for a libcurl without TLS.
   static Result<std::unique_ptr<HttpClient>> open(const RemoteUrl& url,
-                                                  const RemoteOptions& options);
+                                                  const RemoteOptions& options,
+                                                  std::shared_ptr<const LastMoment> last = {});
   ~HttpClient();
 
   /// `inspect` may be empty. What a server says of the body's length buys it no time before that

@@ -54,13 +54,14 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 struct RedisClient::State {
   RemoteUrl url;
   RemoteOptions options;
+  std::shared_ptr<const LastMoment> last;
   std::string password;
   Pool<RedisConnection> connections;
 
   /// False after a failure in `answer`.
   bool open_connection(std::unique_ptr<RedisConnection>& connection, Clock::time_point& start,
                        Answer& answer) {
-    connection = std::make_unique<RedisConnection>(url, options);
+    connection = std::make_unique<RedisConnection>(url, options, last);
     answer = connection->connect();
     start = Clock::now();
     const auto is_done = [&](std::initializer_list<std::string_view> words) {
@@ -139,11 +140,13 @@ RedisClient::~RedisClient() {
 }
 
 Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
-                                                       const RemoteOptions& options) {
+                                                       const RemoteOptions& options,
+                                                       std::shared_ptr<const LastMoment> last) {
   if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
   auto state = std::make_unique<State>();
   state->url = url;
   state->options = options;
+  state->last = last != nullptr ? std::move(last) : std::make_shared<const LastMoment>();
   if (!options.lease_password.empty()) {
     KILN_TRY(state->password, read_secret_line(options.lease_password, "password"));
   } else if (!url.user.empty()) {

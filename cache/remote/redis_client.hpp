@@ -22,10 +22,11 @@ namespace kiln::cache {
 
 class RedisClient {
  public:
-  /// Reads the file with the password; connects at the first request.
+  /// Reads the file with the password; connects at the first request. `last` may be null.
   /// Errors  io_failed, invalid_argument for that file; invalid_argument for a user without one.
   static Result<std::unique_ptr<RedisClient>> open(const RemoteUrl& url,
-                                                   const RemoteOptions& options);
+                                                   const RemoteOptions& options,
+                                                   std::shared_ptr<const LastMoment> last = {});
   ~RedisClient();
 
   /// An object, and whether somebody holds its lease, in one round trip.

@@ -6,9 +6,11 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kiln::cache {
 namespace {
@@ -19,8 +21,10 @@ constexpr std::uint64_t kMostPlainBytes = 128 << 10;
 
 }  // namespace
 
-RedisConnection::RedisConnection(const RemoteUrl& url, const RemoteOptions& options)
+RedisConnection::RedisConnection(const RemoteUrl& url, const RemoteOptions& options,
+                                 std::shared_ptr<const LastMoment> last)
     : options_(options),
+      last_(std::move(last)),
       address_((url.tls ? "https://" : "http://") + url.server()),
       easy_(::curl_easy_init()),
       parser_(kMostPlainBytes) {}
@@ -48,10 +52,13 @@ Answer RedisConnection::connect() {
 }
 
 bool RedisConnection::wait(short events, Clock::time_point deadline) const {
-  const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  const auto end = last_ != nullptr ? last_->or_earlier(deadline) : deadline;
+  const auto rest = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+  if (rest.count() <= 0) return false;
   pollfd ready{.fd = socket_, .events = events, .revents = 0};
-  // An interrupted wait is tried again by the caller's next round.
-  return rest > 0 && ::poll(&ready, 1, static_cast<int>(std::min<long>(rest, 1000))) != 0;
+  // The caller tries again, whatever ended it.
+  ::poll(&ready, 1, static_cast<int>(std::min(rest, LastMoment::kLongestNap).count()));
+  return true;
 }
 
 Answer RedisConnection::send(std::string_view bytes, Clock::time_point deadline) {
@@ -62,7 +69,7 @@ Answer RedisConnection::send(std::string_view bytes, Clock::time_point deadline)
       bytes.remove_prefix(sent);
     } else if (result != CURLE_AGAIN) {
       return Answer::failed(RemoteFailure::reset, ::curl_easy_strerror(result));
-    } else if (!wait(POLLOUT, deadline) && Clock::now() >= deadline) {
+    } else if (!wait(POLLOUT, deadline)) {
       return Answer::failed(RemoteFailure::too_slow, "the request was not taken in time");
     }
   }
@@ -123,7 +130,7 @@ Reply RedisConnection::exchange(std::string_view command, Answer& answer, Clock:
     } else if (result == CURLE_OK || result != CURLE_AGAIN) {
       answer = Answer::failed(RemoteFailure::reset, "the server closed the connection");
       return nullptr;
-    } else if (!wait(POLLIN, deadline) && Clock::now() >= deadline) {
+    } else if (!wait(POLLIN, deadline)) {
       answer = begun ? Answer::failed(RemoteFailure::too_slow, "the reply did not end in time")
                      : Answer::failed(RemoteFailure::stalled, "no reply in time");
       return nullptr;

@@ -20,7 +20,9 @@ namespace kiln::cache {
 
 class RedisConnection {
  public:
-  RedisConnection(const RemoteUrl& url, const RemoteOptions& options);
+  /// `last` may be null.
+  RedisConnection(const RemoteUrl& url, const RemoteOptions& options,
+                  std::shared_ptr<const LastMoment> last = {});
 
   /// Connects, with TLS where the URL says so.
   Answer connect();
@@ -37,10 +39,12 @@ class RedisConnection {
  private:
   Reply exchange(std::string_view command, Answer& answer, Clock::time_point start,
                  const Inspect& inspect);
+  /// False when the time is over, and not before.
   bool wait(short events, Clock::time_point deadline) const;
   Answer send(std::string_view bytes, Clock::time_point deadline);
 
   const RemoteOptions& options_;
+  const std::shared_ptr<const LastMoment> last_;
   std::string address_;
   Easy easy_;
   ReplyParser parser_;

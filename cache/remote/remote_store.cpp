@@ -33,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstPause{10};  // of a host that waits for another
 constexpr std::chrono::milliseconds kLongestPause{500};
+// What a request under way and the leases have when the store ends, whatever the servers do.
+constexpr std::chrono::milliseconds kLongestEnd{500};
 // A wait that nobody came back to for so long is over.
 constexpr std::chrono::seconds kAbandoned{30};
 constexpr std::size_t kMostRemembered = 4096;
@@ -61,6 +63,7 @@ class RemoteStore final : public RemoteTier {
 
   ~RemoteStore() override {
     if (is_ours()) {
+      servers_->give_up_at(Clock::now() + kLongestEnd);
       uploader_.reset();
       keeper_->stop();
       return;

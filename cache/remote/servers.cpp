@@ -60,7 +60,7 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
       return Error(ErrorCode::invalid_argument, "the remote cache " +
                                                     without_secrets(options.objects) +
                                                     " keeps no objects; name one of http or https");
-    KILN_TRY(servers->objects_, HttpClient::open(url, options));
+    KILN_TRY(servers->objects_, HttpClient::open(url, options, servers->last_));
   }
   if (!options.leases.empty()) {
     KILN_TRY(const auto url, parse_remote_url(options.leases));
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
       return Error(ErrorCode::invalid_argument,
                    "the remote cache " + without_secrets(options.leases) +
                        " grants no leases; name one of redis or rediss");
-    KILN_TRY(servers->leases_, RedisClient::open(url, options));
+    KILN_TRY(servers->leases_, RedisClient::open(url, options, servers->last_));
   }
   return servers;
 }

@@ -31,6 +31,8 @@ class Servers {
   static Result<std::shared_ptr<Servers>> open(const RemoteOptions& options, const LogSink& log);
 
   const RemoteOptions& options() const noexcept { return options_; }
+  /// From `when` on all requests fail at once.
+  void give_up_at(Breaker::Time when) noexcept { last_->set(when); }
   bool keep_objects() const noexcept { return objects_ != nullptr; }
   bool keep_leases() const noexcept { return leases_ != nullptr; }
 
@@ -84,6 +86,7 @@ class Servers {
 
   const RemoteOptions options_;
   const LogSink log_;
+  const std::shared_ptr<LastMoment> last_ = std::make_shared<LastMoment>();
   std::unique_ptr<HttpClient> objects_;
   std::unique_ptr<RedisClient> leases_;
   Server object_server_;
