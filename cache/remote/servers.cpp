@@ -98,6 +98,8 @@ Answer Servers::insist(Server& server, const Ask& question) {
 
 void Servers::note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked) {
   const auto now = Breaker::Clock::now();
+  // What we gave up ourselves says nothing of the server.
+  if (last_->or_earlier(now) < now) return;
   const auto took = now - asked;
   const auto failure = answer.failure;
   // What is refused costs nothing where it comes at once: the server serves others, and leases.
