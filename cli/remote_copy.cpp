@@ -32,6 +32,7 @@ struct Copied {
   std::string architecture{};
   std::string key{};
   bool done = false;
+  bool was_found = false;
   std::string why{};
 };
 
@@ -45,7 +46,7 @@ Copied copy(Runtime& runtime, Way way, KernelId id, const std::string& kernel,
     return copied;
   }
   copied.key = found->key.hex();
-  copied.done = found->found;
+  copied.done = copied.was_found = found->found;
   if (!found->found) {
     copied.why = way == Way::push ? "not in the cache" : "not in the remote cache";
   } else if (way == Way::push) {
@@ -68,32 +69,44 @@ Outcome run(const Arguments& arguments, Way way, Output& output) {
   const auto architectures = architectures_of(*settings, runtime);
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
 
-  auto kernels = Json::array();
-  std::size_t done = 0;
+  std::vector<Copied> copies;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    for (const auto& architecture : std::get<std::vector<std::string>>(architectures)) {
-      const auto copied = copy(runtime, way, ids[i], manifest.kernels[i].name, architecture);
-      done += copied.done ? 1u : 0u;
-      const char* state = !copied.done ? "missing" : way == Way::push ? "sent" : "here";
-      output.line(padded(state, 8) + "  " + padded(copied.architecture, 8) + "  " +
-                  padded(copied.key, 32) + "  " + printable(copied.kernel) +
-                  (copied.why.empty() ? "" : " (" + printable(copied.why) + ")"));
-      kernels.push_back({{"kernel", copied.kernel},
-                         {"arch", copied.architecture},
-                         {"key", copied.key},
-                         {"done", copied.done},
-                         {"why", copied.why}});
-    }
-  const auto requested = kernels.size();
+    for (const auto& architecture : std::get<std::vector<std::string>>(architectures))
+      copies.push_back(copy(runtime, way, ids[i], manifest.kernels[i].name, architecture));
   const auto flushed = runtime.flush(kLongestUpload);
   if (!flushed) output.message("kiln: " + flushed.error().message());
-  output.line(std::to_string(done) + " of " + std::to_string(requested) + " kernels " +
-              (way == Way::push ? "sent to" : "are here, or came from") + " the remote cache");
-  output.object({{"requested", requested},
-                 {"done", done},
+  // What came of each upload is not told apart.
+  if (way == Way::push && !flushed)
+    for (auto& copied : copies) {
+      if (copied.done) copied.why = "it may not have arrived";
+      copied.done = false;
+    }
+
+  auto kernels = Json::array();
+  std::size_t done = 0;
+  for (const auto& copied : copies) {
+    done += copied.done ? 1u : 0u;
+    const char* state = copied.done ? (way == Way::push ? "sent" : "here")
+                        : way == Way::push && copied.was_found ? "unsent"
+                                                               : "missing";
+    output.line(padded(state, 8) + "  " + padded(copied.architecture, 8) + "  " +
+                padded(copied.key, 32) + "  " + printable(copied.kernel) +
+                (copied.why.empty() ? "" : " (" + printable(copied.why) + ")"));
+    kernels.push_back({{"kernel", copied.kernel},
+                       {"arch", copied.architecture},
+                       {"key", copied.key},
+                       {"done", copied.done},
+                       {"why", copied.why}});
+  }
+  const auto arrived = runtime.cache_counters().remote.value_or(cache::RemoteCounters{}).uploaded;
+  output.line(std::to_string(way == Way::push ? arrived : done) + " of " +
+              std::to_string(copies.size()) + " kernels " +
+              (way == Way::push ? "arrived at" : "are here, or came from") + " the remote cache");
+  output.object({{"requested", copies.size()},
+                 {"done", way == Way::push ? arrived : done},
                  {"arrived", flushed.ok()},
                  {"kernels", std::move(kernels)}});
-  return done == requested && flushed ? ExitCode::done : ExitCode::failed;
+  return done == copies.size() && flushed ? ExitCode::done : ExitCode::failed;
 }
 
 Verb add_copy(CLI::App& kiln, Way way, const char* name, const char* what, const char* footer) {

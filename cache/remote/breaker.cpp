@@ -42,14 +42,35 @@ void Breaker::answered() {
   sent_ahead_ = false;
 }
 
+bool Breaker::lagged(Time now, Clock::duration took) {
+  const std::lock_guard lock(mutex_);
+  sent_ahead_ = false;
+  if (!is_spent(now, took) && !closed_until_) return false;
+  return begin_break(now, took, {});
+}
+
 bool Breaker::failed(Time now, RemoteFailure failure, Clock::duration took, Clock::duration asked) {
   const std::lock_guard lock(mutex_);
   ++failures_;
   sent_ahead_ = false;
   // What it keeps will be no better in a moment.
   if (is_of_object(failure)) waited_until_.reset();
-  const bool is_slow = took > times_.first_byte;
+  const bool is_slow = is_spent(now, took);
   if (!closed_until_ && failures_ < kMostFailures && !is_grave(failure) && !is_slow) return false;
+  return begin_break(now, took, asked);
+}
+
+bool Breaker::is_spent(Time now, Clock::duration took) {
+  if (now >= spent_until_) {
+    spent_ = {};
+    spent_until_ = now + times_.longest_break;
+  }
+  // One that is far away and has much to tell takes some of these round trips.
+  if (took > times_.connect) spent_ += took;
+  return spent_ > times_.first_byte;
+}
+
+bool Breaker::begin_break(Time now, Clock::duration took, Clock::duration asked) {
   // Others that were under way when it began do not make it longer.
   if (closed_until_ && now < *closed_until_) return false;
   break_ = std::min<Clock::duration>(

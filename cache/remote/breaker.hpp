@@ -1,5 +1,5 @@
-// Leaves a server alone that fails: a dead one costs its deadline once in a while, and nothing in
-// between. Its clock is the caller's.
+// Leaves a server alone that fails, or takes its time and has nothing: a dead one costs its
+// deadline once in a while, and nothing in between. Its clock is the caller's.
 //
 // Threads: any.
 #pragma once
@@ -25,6 +25,10 @@ class Breaker {
   void served(Time now);
   /// It answered, and that says nothing of what others will ask it.
   void answered();
+  /// It answered without an object after `took`, in which much could have been compiled. What such
+  /// answers and failures take is added up: more than `first_byte` of it in `longest_break` begins
+  /// a break. True when this does.
+  bool lagged(Time now, Clock::duration took);
   /// A request that took `took` failed, by which the server asks to be left alone for `asked`. A
   /// break lasts at least as long as either, so that no server costs more than half of the time.
   /// True when this begins a break.
@@ -38,12 +42,18 @@ class Breaker {
   bool is_waited_for(Time now) const;
 
  private:
+  // With the mutex held.
+  bool is_spent(Time now, Clock::duration took);
+  bool begin_break(Time now, Clock::duration took, Clock::duration asked);
+
   const RemoteTimes times_;
   mutable std::mutex mutex_;
   int failures_ = 0;  // in a row
   Clock::duration break_{};
   std::optional<Time> closed_until_{};
   bool sent_ahead_ = false;
+  Clock::duration spent_{};  // until the time below, for nothing
+  Time spent_until_{};
   std::optional<Time> waited_until_{};
   std::optional<Time> back_until_{};
 };

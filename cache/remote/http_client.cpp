@@ -50,8 +50,8 @@ struct Transfer {
   int status = 0;  // of the headers at hand, which may be interim ones, such as 103
   bool wants_body = false;
   std::vector<std::byte> body{};
-  const HttpClient::Inspect& inspect;
-  HttpClient::Verdict verdict{};
+  const Inspect& inspect;
+  Verdict verdict{};
   bool too_large = false;
   std::size_t skipped = 0;  // of a body that is not wanted
   std::optional<Clock::time_point> first_byte{};
@@ -128,7 +128,8 @@ struct Connection {
 };
 
 /// Runs the transfer to its end or its deadline.
-Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions& options) {
+Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions& options,
+           const LastMoment& last) {
   CURL* const easy = connection.easy.get();
   CURLM* const multi = connection.multi.get();
   if (::curl_multi_add_handle(multi, easy) != CURLM_OK)
@@ -159,14 +160,15 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
       break;
     }
     const auto rest =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline() - Clock::now()).count();
-    if (rest <= 0) {
+        std::chrono::ceil<std::chrono::milliseconds>(last.or_earlier(deadline()) - Clock::now());
+    if (rest.count() <= 0) {
       const bool stalled = !transfer.first_byte;
       answer = Answer::failed(stalled ? RemoteFailure::stalled : RemoteFailure::too_slow,
                               stalled ? "no answer in time" : "the answer did not end in time");
       break;
     }
-    ::curl_multi_poll(multi, nullptr, 0, static_cast<int>(std::min<long>(rest, 1000)), nullptr);
+    const auto nap = std::min(rest, LastMoment::kLongestNap);
+    ::curl_multi_poll(multi, nullptr, 0, static_cast<int>(nap.count()), nullptr);
   }
   // One that has not ended takes its connection with it.
   ::curl_multi_remove_handle(multi, easy);
@@ -188,6 +190,7 @@ Answer run(Connection& connection, const Transfer& transfer, const RemoteOptions
 struct HttpClient::State {
   std::string base;  // up to the name
   RemoteOptions options;
+  std::shared_ptr<const LastMoment> last;
   Headers headers;
   Pool<Connection> connections;
 
@@ -208,18 +211,34 @@ struct HttpClient::State {
                       .inspect = inspect,
                       .upload = upload};
     prepare(easy, method, base + name, transfer);
-    Answer answer = run(*connection, transfer, options);
-    if (answer.failure != RemoteFailure::none) return answer;
+    const auto asked = Clock::now();
+    Answer answer = run(*connection, transfer, options, *last);
+    const auto waited = Clock::now() - asked - connecting_time(easy);
+    if (answer.failure == RemoteFailure::none)
+      answer = finish(method, transfer, std::move(connection));
+    answer.waited = waited;
+    return answer;
+  }
 
+ private:
+  static Clock::duration connecting_time(CURL* easy) {
+    curl_off_t microseconds = 0;
+    ::curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &microseconds);
+    return std::chrono::microseconds(microseconds);
+  }
+
+  /// What a transfer that has ended means; its connection is kept.
+  Answer finish(Method method, Transfer& transfer, std::unique_ptr<Connection> connection) {
+    CURL* const easy = connection->easy.get();
     long status = 0;
     ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    connections.give(std::move(connection), Clock::now());
-    answer = answer_of_status(status, method != Method::put);
+    Answer answer = answer_of_status(status, method != Method::put);
     if (answer.failure == RemoteFailure::overloaded) {
       curl_off_t seconds = 0;
       ::curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &seconds);
       answer.retry_after = std::chrono::seconds(std::clamp<curl_off_t>(seconds, 0, 3600));
     }
+    connections.give(std::move(connection), Clock::now());
     if (method == Method::get && answer.yes) {
       if (transfer.body.empty())
         return Answer::failed(RemoteFailure::empty_body, "status 200 without a body");
@@ -228,7 +247,6 @@ struct HttpClient::State {
     return answer;
   }
 
- private:
   void prepare(CURL* easy, Method method, const std::string& url, Transfer& transfer) const {
     set_common(easy, options);
     ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
@@ -269,13 +287,19 @@ Answer answer_of_status(long status, bool reads) {
 }
 
 HttpClient::HttpClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-HttpClient::~HttpClient() = default;
+HttpClient::~HttpClient() {
+  // The end of a TLS connection is told to a server that may be gone.
+  const WithoutSigpipe guard;
+  state_.reset();
+}
 
 Result<std::unique_ptr<HttpClient>> HttpClient::open(const RemoteUrl& url,
-                                                     const RemoteOptions& options) {
+                                                     const RemoteOptions& options,
+                                                     std::shared_ptr<const LastMoment> last) {
   if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
   auto state = std::make_unique<State>();
   state->options = options;
+  state->last = last != nullptr ? std::move(last) : std::make_shared<const LastMoment>();
   state->base = std::string(url.tls ? "https://" : "http://") + url.server() + url.path + "/ac/";
   // Not asked for: a server that waits with its answer until the body is there would cost a second.
   append(state->headers, "Expect:");

@@ -6,9 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -21,23 +19,15 @@ namespace kiln::cache {
 
 class HttpClient {
  public:
-  /// Reads the files of credentials; connects at the first request.
+  /// Reads the files of credentials; connects at the first request. `last` may be null.
   /// Errors  io_failed, invalid_argument for those files; unsupported for a libcurl without TLS.
   static Result<std::unique_ptr<HttpClient>> open(const RemoteUrl& url,
-                                                  const RemoteOptions& options);
+                                                  const RemoteOptions& options,
+                                                  std::shared_ptr<const LastMoment> last = {});
   ~HttpClient();
 
-  /// What the beginning of a body tells: how long the whole may be, or why no more of it is
-  /// wanted, or neither yet.
-  struct Verdict {
-    RemoteFailure failure = RemoteFailure::none;
-    std::string why{};
-    std::optional<std::uint64_t> most_bytes{};
-  };
-  using Inspect = std::function<Verdict(std::span<const std::byte> so_far)>;
-
-  /// `inspect` may be empty; else it is asked as the body comes, until it tells. What a server says
-  /// of the body's length buys it no time before that.
+  /// `inspect` may be empty. What a server says of the body's length buys it no time before that
+  /// has told.
   Answer get(const std::string& name, const Inspect& inspect = {});
   Answer head(const std::string& name);
   Answer put(const std::string& name, std::span<const std::byte> object);

@@ -150,6 +150,7 @@ DecodedObject decode_body(std::span<const std::byte> bytes, const ObjectFront& f
                                                  " bytes, and no object of its entry " +
                                                  "has more than " +
                                                  std::to_string(front.most_bytes()));
+  if (bytes.size() < front.bytes) return refused(RemoteFailure::damaged_object, "it is cut short");
   const auto size = static_cast<std::size_t>(front.record.entry_bytes);
   std::shared_ptr<std::byte[]> entry(new std::byte[size]);
   if (auto unpacked = unpack(bytes.subspan(front.bytes), {entry.get(), size});

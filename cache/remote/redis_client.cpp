@@ -54,82 +54,99 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 struct RedisClient::State {
   RemoteUrl url;
   RemoteOptions options;
+  std::shared_ptr<const LastMoment> last;
   std::string password;
   Pool<RedisConnection> connections;
 
-  Answer open_connection(std::unique_ptr<RedisConnection>& connection) {
-    connection = std::make_unique<RedisConnection>(url, options);
-    if (auto answer = connection->connect(); answer.failure != RemoteFailure::none) return answer;
-    Answer failure;
-    if (!password.empty()) {
-      const auto reply = url.user.empty() ? connection->call({"AUTH", password}, failure)
-                                          : connection->call({"AUTH", url.user, password}, failure);
-      if (reply == nullptr) return failure;
-      if (reply->type == REDIS_REPLY_ERROR) return answer_of_error(text_of(*reply));
+  /// False after a failure in `answer`.
+  bool open_connection(std::unique_ptr<RedisConnection>& connection, Clock::time_point& start,
+                       Answer& answer) {
+    connection = std::make_unique<RedisConnection>(url, options, last);
+    answer = connection->connect();
+    start = Clock::now();
+    const auto is_done = [&](std::initializer_list<std::string_view> words) {
+      const auto reply = connection->call(words, answer, start);
+      if (reply == nullptr) return false;
+      if (reply->type != REDIS_REPLY_ERROR) return true;
+      refuse(text_of(*reply), answer);
+      return false;
+    };
+    if (answer.failure != RemoteFailure::none) return false;
+    if (!password.empty() &&
+        !(url.user.empty() ? is_done({"AUTH", password}) : is_done({"AUTH", url.user, password})))
+      return false;
+    if (url.path.size() > 1 && !is_done({"SELECT", url.path.substr(1)})) {
+      answer.why += " to database " + url.path.substr(1);
+      return false;
     }
-    if (url.path.size() > 1) {
-      const auto reply = connection->call({"SELECT", url.path.substr(1)}, failure);
-      if (reply == nullptr) return failure;
-      if (reply->type == REDIS_REPLY_ERROR) {
-        auto answer = answer_of_error(text_of(*reply));
-        answer.why += " to database " + url.path.substr(1);
-        return answer;
-      }
-    }
-    return {.yes = true};
+    return true;
+  }
+
+  /// What an error reply means; how long it was waited for stays.
+  static void refuse(std::string_view text, Answer& answer) {
+    const auto waited = answer.waited;
+    answer = answer_of_error(text);
+    answer.waited = waited;
   }
 
   /// The reply to a command, or null and why. `repeated` says whether the server may have done the
   /// command once before.
-  Reply call(std::initializer_list<std::string_view> words, Answer& failure,
-             bool* repeated = nullptr) {
+  Reply call(std::initializer_list<std::string_view> words, Answer& answer,
+             bool* repeated = nullptr, const Inspect& inspect = {}) {
     const WithoutSigpipe guard;
-    auto connection = connections.take(Clock::now());
+    auto start = Clock::now();
+    auto connection = connections.take(start);
     const bool kept = connection != nullptr;
-    if (!kept) {
-      failure = open_connection(connection);
-      if (failure.failure != RemoteFailure::none) return nullptr;
-    }
-    auto reply = connection->call(words, failure);
-    if (reply == nullptr && kept) {
+    if (!kept && !open_connection(connection, start, answer)) return nullptr;
+    auto reply = connection->call(words, answer, start, inspect);
+    // A server that answers too slowly, or too much, is there.
+    if (reply == nullptr && kept && answer.failure != RemoteFailure::too_slow &&
+        answer.failure != RemoteFailure::too_large && !is_of_object(answer.failure)) {
       // It was closed while nobody used it, or what lies between forgot it; the others as well,
       // most likely. All that is asked here may be asked twice.
       connections.clear();
       if (repeated != nullptr) *repeated = true;
-      failure = open_connection(connection);
-      if (failure.failure != RemoteFailure::none) return nullptr;
-      reply = connection->call(words, failure);
+      if (!open_connection(connection, start, answer)) return nullptr;
+      reply = connection->call(words, answer, start, inspect);
     }
     if (reply == nullptr) return nullptr;
-    connections.give(std::move(connection), Clock::now());
+    // What comes unasked would be taken for the next reply.
+    if (!connection->has_more()) connections.give(std::move(connection), Clock::now());
     if (reply->type != REDIS_REPLY_ERROR) return reply;
-    failure = answer_of_error(text_of(*reply));
+    refuse(text_of(*reply), answer);
     return nullptr;
   }
 
   /// Whether a command is granted: "OK" or a number that is not 0.
   Answer granted(std::initializer_list<std::string_view> words, bool* repeated = nullptr) {
-    Answer failure;
-    const auto reply = call(words, failure, repeated);
-    if (reply == nullptr) return failure;
-    if (reply->type == REDIS_REPLY_STATUS) return {.yes = true};
-    if (reply->type == REDIS_REPLY_NIL) return {};
-    if (reply->type == REDIS_REPLY_INTEGER) return {.yes = reply->integer != 0};
-    return strange();
+    Answer answer;
+    const auto reply = call(words, answer, repeated);
+    if (reply == nullptr) return answer;
+    if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL &&
+        reply->type != REDIS_REPLY_INTEGER)
+      return strange();
+    return {.yes = reply->type == REDIS_REPLY_STATUS || reply->integer != 0,
+            .waited = answer.waited};
   }
 
   std::string lease_life() const { return std::to_string(options.times.lease.count()); }
 };
 
 RedisClient::RedisClient(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-RedisClient::~RedisClient() = default;
+RedisClient::~RedisClient() {
+  // The end of a TLS connection is told to a server that may be gone.
+  const WithoutSigpipe guard;
+  state_.reset();
+}
 
 Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
-                                                       const RemoteOptions& options) {
+                                                       const RemoteOptions& options,
+                                                       std::shared_ptr<const LastMoment> last) {
   if (!start_curl()) return Error(ErrorCode::unsupported, "libcurl cannot start");
   auto state = std::make_unique<State>();
   state->url = url;
   state->options = options;
+  state->last = last != nullptr ? std::move(last) : std::make_shared<const LastMoment>();
   if (!options.lease_password.empty()) {
     KILN_TRY(state->password, read_secret_line(options.lease_password, "password"));
   } else if (!url.user.empty()) {
@@ -142,26 +159,30 @@ Result<std::unique_ptr<RedisClient>> RedisClient::open(const RemoteUrl& url,
   return std::unique_ptr<RedisClient>(new RedisClient(std::move(state)));
 }
 
-RedisClient::Look RedisClient::look(const std::string& name) {
+RedisClient::Look RedisClient::look(const std::string& name, const Inspect& inspect) {
   Look look;
-  const auto reply = state_->call({"MGET", object_key(name), lease_key(name)}, look.object);
+  Answer& answer = look.object;
+  const auto reply =
+      state_->call({"MGET", object_key(name), lease_key(name)}, answer, nullptr, inspect);
   if (reply == nullptr) return look;
-  look.object = {};
   const auto is_value = [](const redisReply& one) {
     return one.type == REDIS_REPLY_STRING || one.type == REDIS_REPLY_NIL;
   };
   if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_value(*reply->element[0]) ||
       !is_value(*reply->element[1])) {
-    look.object = strange();
+    answer = strange();
     return look;
   }
   look.leased = reply->element[1]->type == REDIS_REPLY_STRING;
+  answer.yes = false;
   if (reply->element[0]->type == REDIS_REPLY_NIL) return look;
   const auto object = std::as_bytes(std::span(text_of(*reply->element[0])));
-  if (object.empty())
-    look.object = Answer::failed(RemoteFailure::empty_body, "an object without a byte");
-  else
-    look.object = {.yes = true, .body = {object.begin(), object.end()}};
+  if (object.empty()) {
+    answer = Answer::failed(RemoteFailure::empty_body, "an object without a byte");
+  } else {
+    answer.yes = true;
+    answer.body = {object.begin(), object.end()};
+  }
   return look;
 }
 
@@ -188,9 +209,9 @@ Answer RedisClient::release_lease(const std::string& name, const std::string& to
 }
 
 Result<std::string> RedisClient::version() {
-  Answer failure;
-  const auto reply = state_->call({"INFO", "server"}, failure);
-  if (reply == nullptr) return Error(ErrorCode::io_failed, failure.why);
+  Answer answer;
+  const auto reply = state_->call({"INFO", "server"}, answer);
+  if (reply == nullptr) return Error(ErrorCode::io_failed, answer.why);
   const auto text = text_of(*reply);
   for (const std::string_view label : {"valkey_version:", "redis_version:"}) {
     const auto at = text.find(label);

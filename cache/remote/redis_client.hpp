@@ -22,10 +22,11 @@ namespace kiln::cache {
 
 class RedisClient {
  public:
-  /// Reads the file with the password; connects at the first request.
+  /// Reads the file with the password; connects at the first request. `last` may be null.
   /// Errors  io_failed, invalid_argument for that file; invalid_argument for a user without one.
   static Result<std::unique_ptr<RedisClient>> open(const RemoteUrl& url,
-                                                   const RemoteOptions& options);
+                                                   const RemoteOptions& options,
+                                                   std::shared_ptr<const LastMoment> last = {});
   ~RedisClient();
 
   /// An object, and whether somebody holds its lease, in one round trip.
@@ -33,7 +34,8 @@ class RedisClient {
     Answer object{};
     bool leased = false;
   };
-  Look look(const std::string& name);
+  /// `inspect` may be empty; then an object has 128 KiB at most.
+  Look look(const std::string& name, const Inspect& inspect = {});
   Answer put(const std::string& name, std::span<const std::byte> object);
 
   /// Takes the lease of `name` for `token`; a plain no when another holds it.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,44 @@ namespace {
 
 // More than any reply that we ask for; hiredis sets memory aside for as many as are announced.
 constexpr int kMostElements = 16;
+
+/// An error that a server replies, by the word or the words that it begins with.
+struct KnownError {
+  std::string_view beginning;
+  RemoteFailure failure;
+  std::string_view cure;
+  bool is_word = true;
+};
+constexpr std::string_view kNoCluster =
+    "it is a node of a cluster; name a server that stands alone";
+constexpr std::string_view kLater = "it has no time now";
+constexpr KnownError kErrors[] = {
+    {"NOAUTH", RemoteFailure::access_denied,
+     "name a file with its password (KILN_REMOTE_PASSWORD)"},
+    {"WRONGPASS", RemoteFailure::access_denied,
+     "put the user in the URL or the password (KILN_REMOTE_PASSWORD) right"},
+    {"NOPERM", RemoteFailure::access_denied,
+     "allow its user +mget, and for leases +set +get +del +eval, on ~kiln:*"},
+    {"ERR AUTH", RemoteFailure::access_denied,
+     "it has no password; name none (KILN_REMOTE_PASSWORD)", false},
+    {"ERR Client sent AUTH", RemoteFailure::access_denied,
+     "it has no password; name none (KILN_REMOTE_PASSWORD)", false},
+    {"MOVED", RemoteFailure::wrong_server, kNoCluster},
+    {"ASK", RemoteFailure::wrong_server, kNoCluster},
+    {"CROSSSLOT", RemoteFailure::wrong_server, kNoCluster},
+    {"CLUSTERDOWN", RemoteFailure::wrong_server, kNoCluster},
+    {"READONLY", RemoteFailure::wrong_server, "it is a replica; name its master"},
+    {"OOM", RemoteFailure::server_error,
+     "its memory is full; set maxmemory-policy allkeys-lru, or raise maxmemory"},
+    {"MISCONF", RemoteFailure::server_error,
+     "it cannot write to its disk; nothing of ours needs that (save \"\")"},
+    {"ERR max number of clients", RemoteFailure::overloaded,
+     "it has as many clients as it takes (maxclients)", false},
+    {"LOADING", RemoteFailure::overloaded, kLater},
+    {"BUSY", RemoteFailure::overloaded, kLater},
+    {"TRYAGAIN", RemoteFailure::overloaded, kLater},
+    {"MASTERDOWN", RemoteFailure::overloaded, kLater},
+};
 
 /// One object in hiredis, which all its readers begin with.
 std::atomic<const redisReplyObjectFunctions*> hiredis_functions{nullptr};
@@ -59,6 +99,21 @@ Reply ReplyParser::next(RemoteFailure& failure) {
   return Reply(static_cast<redisReply*>(reply));
 }
 
+std::string_view first_string_in(std::string_view reply) noexcept {
+  constexpr std::string_view kEnd = "\r\n";
+  const auto array_end = reply.find(kEnd);
+  if (!reply.starts_with('*') || array_end == std::string_view::npos) return {};
+  reply.remove_prefix(array_end + kEnd.size());
+  const auto length_end = reply.find(kEnd);
+  if (!reply.starts_with('$') || length_end == std::string_view::npos) return {};
+  std::size_t length = 0;
+  const auto* const end = reply.data() + length_end;
+  if (const auto [last, error] = std::from_chars(reply.data() + 1, end, length);
+      error != std::errc{} || last != end)
+    return {};
+  return reply.substr(length_end + kEnd.size(), length);
+}
+
 std::string command_of(std::span<const std::string_view> words) {
   // The form with lengths: its format strings do not know all modifiers, and fail by null.
   std::vector<const char*> texts;
@@ -78,17 +133,17 @@ std::string command_of(std::span<const std::string_view> words) {
 
 Answer answer_of_error(std::string_view text) {
   const auto word = text.substr(0, std::min(text.find(' '), text.size()));
+  const auto* const known =
+      std::find_if(std::begin(kErrors), std::end(kErrors), [&](const KnownError& error) {
+        return error.beginning == (error.is_word ? word : text.substr(0, error.beginning.size()));
+      });
+  if (known != std::end(kErrors))
+    return Answer::failed(known->failure,
+                          "the server says " + std::string(word) + ": " + std::string(known->cure));
   const bool plain = word.size() <= 16 && std::all_of(word.begin(), word.end(),
                                                       [](char c) { return c >= 'A' && c <= 'Z'; });
-  const std::string shown = plain ? std::string(word) : "an error";
-  if (word == "NOAUTH" || word == "WRONGPASS" || word == "NOPERM")
-    return Answer::failed(RemoteFailure::access_denied, "the server says " + shown);
-  if (text.starts_with("ERR max number of clients"))
-    return Answer::failed(RemoteFailure::overloaded,
-                          "the server has as many clients as it takes (maxclients)");
-  if (word == "LOADING" || word == "BUSY" || word == "TRYAGAIN")
-    return Answer::failed(RemoteFailure::overloaded, "the server says " + shown);
-  return Answer::failed(RemoteFailure::server_error, "the server says " + shown);
+  return Answer::failed(RemoteFailure::server_error,
+                        "the server says " + (plain ? std::string(word) : "an error"));
 }
 
 }  // namespace kiln::cache

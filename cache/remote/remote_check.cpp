@@ -53,11 +53,10 @@ std::string_view cure_of(RemoteFailure failure) noexcept {
     case RemoteFailure::bad_status:
       return "let it take GET, HEAD and PUT below the prefix (nginx: dav_methods PUT, "
              "client_max_body_size 64m); where it has TLS write https://";
-    case RemoteFailure::server_error:
-      return "look at the server's log; of Redis name one node that takes writes: no cluster "
-             "(MOVED), no replica (READONLY), with memory to spare (OOM)";
     case RemoteFailure::overloaded:
       return "ask again later, or raise the server's limit of requests";
+    case RemoteFailure::wrong_server:
+      return "name one server of Redis or Valkey that takes writes";
     default:
       return "look at the server's log";
   }

@@ -1,4 +1,5 @@
 // What of the remote tier is there however Kiln is built: its options and its names.
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@
 namespace kiln::cache {
 
 Status RemoteOptions::add(std::string_view url) {
+  // Around a comma in a list of them.
+  url.remove_prefix(std::min(url.find_first_not_of(' '), url.size()));
+  url = url.substr(0, url.find_last_not_of(' ') + 1);
   const auto parsed = parse_remote_url(url);
   if (!parsed) return parsed.error();
   std::string& place = parsed->keeps_objects ? objects : leases;
@@ -47,6 +51,8 @@ std::string_view to_string(RemoteFailure failure) noexcept {
       return "access_denied";
     case RemoteFailure::overloaded:
       return "overloaded";
+    case RemoteFailure::wrong_server:
+      return "wrong_server";
     case RemoteFailure::server_error:
       return "server_error";
     case RemoteFailure::bad_status:

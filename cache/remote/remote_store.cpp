@@ -33,6 +33,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstPause{10};  // of a host that waits for another
 constexpr std::chrono::milliseconds kLongestPause{500};
+// What a request under way and the leases have when the store ends, whatever the servers do.
+constexpr std::chrono::milliseconds kLongestEnd{500};
 // A wait that nobody came back to for so long is over.
 constexpr std::chrono::seconds kAbandoned{30};
 constexpr std::size_t kMostRemembered = 4096;
@@ -45,6 +47,12 @@ std::string new_token() {
   return token.hex();
 }
 
+/// Whether who grants leases may be back in a moment. One that answers, and grants none, will not
+/// do so in a moment either.
+bool is_away(RemoteFailure failure) noexcept {
+  return is_for_all(failure) || failure == RemoteFailure::skipped;
+}
+
 class RemoteStore final : public RemoteTier {
  public:
   RemoteStore(std::shared_ptr<Servers> servers, Signers accepted)
@@ -55,6 +63,7 @@ class RemoteStore final : public RemoteTier {
 
   ~RemoteStore() override {
     if (is_ours()) {
+      servers_->give_up_at(Clock::now() + kLongestEnd);
       uploader_.reset();
       keeper_->stop();
       return;
@@ -90,7 +99,8 @@ class RemoteStore final : public RemoteTier {
     bool leased = false;          // by somebody
     bool objects_failed = false;  // so that nobody knows
     bool leases_failed = false;
-    bool refused = false;  // something is there, and is not believed
+    bool leases_are_away = false;  // so that it may come back
+    bool refused = false;          // something is there, and is not believed
     bool is_miss() const noexcept { return !objects_failed && !leases_failed && !refused; }
   };
 
@@ -172,6 +182,7 @@ RemoteStore::Look RemoteStore::look(const std::string& wire_name, const WantedOb
     // A server with an object that is not believed keeps leases all the same.
     look.refused = is_of_object(seen.answer.failure);
     look.leases_failed = seen.answer.failure != RemoteFailure::none && !look.refused;
+    look.leases_are_away = is_away(seen.answer.failure);
     look.leased = seen.leased && !lease_is_ours;
     look.entry = std::move(seen.entry);
     // Whoever holds the lease has not sent it yet.
@@ -192,7 +203,7 @@ bool RemoteStore::is_worth_waiting(const Look& look, Clock::time_point since,
   // A server that fails for this key alone, and serves others, is not waited for without end.
   if (now - since > 2 * servers_->options().times.patience) return false;
   return (look.objects_failed && servers_->objects_are_waited_for()) ||
-         (look.leases_failed && servers_->leases_are_waited_for());
+         (look.leases_are_away && servers_->leases_are_waited_for());
 }
 
 Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text, Wish wish) {
@@ -240,9 +251,7 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text, Wish w
   const std::string token = new_token();
   const auto taken = servers_->take_lease(wire_name, token);
   if (taken.failure != RemoteFailure::none) {
-    // One that answers, and grants none, will not do so in a moment either.
-    const bool is_away = is_for_all(taken.failure) || taken.failure == RemoteFailure::skipped;
-    return is_away && is_worth_waiting({.leases_failed = true}, since, now)
+    return is_worth_waiting({.leases_are_away = is_away(taken.failure)}, since, now)
                ? come_back(wire_name, now)
                : our_turn({});
   }

@@ -21,13 +21,27 @@ Answer& answer_in(Servers::Got& got) {
   return got.answer;
 }
 
+/// Checks the beginning of an object as it comes, and keeps what it says in `front`.
+Inspect inspection(std::optional<ObjectFront>& front, const WantedObject& wanted) {
+  return [&](std::span<const std::byte> so_far) {
+    auto checked = check_front(so_far, wanted);
+    front = std::move(checked.front);
+    return Verdict{.failure = checked.failure,
+                   .why = std::move(checked.why),
+                   .most_bytes = front ? std::optional(front->most_bytes()) : std::nullopt};
+  };
+}
+
 /// What is refused counts against the server that gave it.
 void decode(Servers::Got& got, const std::optional<ObjectFront>& front,
             const WantedObject& wanted) {
   auto decoded =
       front ? decode_body(got.answer.body, *front, wanted) : decode_object(got.answer.body, wanted);
   got.entry = std::move(decoded.entry);
-  if (!got.entry) got.answer = Answer::failed(decoded.failure, std::move(decoded.why));
+  if (got.entry) return;
+  got.answer.yes = false;
+  got.answer.failure = decoded.failure;
+  got.answer.why = std::move(decoded.why);
 }
 
 }  // namespace
@@ -46,7 +60,7 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
       return Error(ErrorCode::invalid_argument, "the remote cache " +
                                                     without_secrets(options.objects) +
                                                     " keeps no objects; name one of http or https");
-    KILN_TRY(servers->objects_, HttpClient::open(url, options));
+    KILN_TRY(servers->objects_, HttpClient::open(url, options, servers->last_));
   }
   if (!options.leases.empty()) {
     KILN_TRY(const auto url, parse_remote_url(options.leases));
@@ -54,7 +68,7 @@ Result<std::shared_ptr<Servers>> Servers::open(const RemoteOptions& options, con
       return Error(ErrorCode::invalid_argument,
                    "the remote cache " + without_secrets(options.leases) +
                        " grants no leases; name one of redis or rediss");
-    KILN_TRY(servers->leases_, RedisClient::open(url, options));
+    KILN_TRY(servers->leases_, RedisClient::open(url, options, servers->last_));
   }
   return servers;
 }
@@ -78,31 +92,51 @@ template <class Ask>
 Answer Servers::insist(Server& server, const Ask& question) {
   const auto asked = Breaker::Clock::now();
   Answer answer = question();
-  note(server, Kind::write, answer, asked);
+  note(server, Kind::background, answer, asked);
   return answer;
 }
 
 void Servers::note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked) {
   const auto now = Breaker::Clock::now();
+  // What we gave up ourselves says nothing of the server.
+  if (last_->or_earlier(now) < now) return;
+  const auto took = now - asked;
+  const auto failure = answer.failure;
   // What is refused costs nothing where it comes at once: the server serves others, and leases.
-  const bool cheap = now - asked <= options_.times.connect;
-  if (answer.failure != RemoteFailure::none) count(answer.failure);
-  if (answer.failure == RemoteFailure::none || (is_of_object(answer.failure) && cheap))
+  const bool serves =
+      failure == RemoteFailure::none || (is_of_object(failure) && took <= options_.times.connect);
+  const bool is_hit = kind == Kind::read && answer.yes;
+  const bool is_late =
+      kind != Kind::background && !is_hit && answer.waited > options_.times.connect;
+  if (failure != RemoteFailure::none) report(server, answer);
+  // Another key may be of this node of a cluster.
+  const bool is_of_key = failure == RemoteFailure::wrong_server || kind != Kind::read;
+  if (!serves && (!is_of_key || is_for_all(failure))) {
+    server.breaker.failed(now, failure, took, answer.retry_after);
+  } else if (is_late) {
+    if (server.breaker.lagged(now, took))
+      report(server, Answer::failed(RemoteFailure::too_slow,
+                                    "again and again it takes long, the last time " +
+                                        std::to_string(took / std::chrono::milliseconds(1)) +
+                                        " ms, and gives no object"));
+  } else if (serves) {
     server.breaker.served(now);
-  else if (kind == Kind::read || is_for_all(answer.failure))
-    server.breaker.failed(now, answer.failure, now - asked, answer.retry_after);
-  else
+  } else {
     server.breaker.answered();
-  if (answer.failure == RemoteFailure::none) return;
+  }
+}
+
+void Servers::report(const Server& server, const Answer& answer) {
+  count(answer.failure);
+  const std::string what =
+      " (" + std::string(to_string(answer.failure)) + ": " + answer.why + "); ";
   if (is_of_object(answer.failure))
     return warn(answer.failure, 2,
-                "an object of the remote cache " + server.shown + " is not used (" +
-                    std::string(to_string(answer.failure)) + ": " + answer.why +
-                    "); it will be made again");
+                "an object of the remote cache " + server.shown + " is not used" + what +
+                    "it will be made again");
   warn(answer.failure, &server == &object_server_ ? 0 : 1,
-       "the remote cache " + server.shown + " fails (" + std::string(to_string(answer.failure)) +
-           ": " + answer.why +
-           "); going on without it, and trying it again from time to time. kiln remote check tells "
+       "the remote cache " + server.shown + " fails" + what +
+           "going on without it, and trying it again from time to time. kiln remote check tells "
            "more");
 }
 
@@ -121,14 +155,7 @@ void Servers::warn(RemoteFailure failure, std::size_t kind, const std::string& m
 Servers::Got Servers::get(const std::string& name, const WantedObject& wanted) {
   return ask(object_server_, Kind::read, [&] {
     std::optional<ObjectFront> front;
-    Got got{.answer = objects_->get(name, [&](std::span<const std::byte> so_far) {
-      auto checked = check_front(so_far, wanted);
-      front = std::move(checked.front);
-      return HttpClient::Verdict{
-          .failure = checked.failure,
-          .why = std::move(checked.why),
-          .most_bytes = front ? std::optional(front->most_bytes()) : std::nullopt};
-    })};
+    Got got{.answer = objects_->get(name, inspection(front, wanted))};
     if (got.answer.yes) decode(got, front, wanted);
     return got;
   });
@@ -138,9 +165,10 @@ Answer Servers::put(const std::string& name, std::span<const std::byte> object) 
 }
 Servers::Got Servers::look(const std::string& name, const WantedObject& wanted) {
   return ask(lease_server_, Kind::read, [&] {
-    auto seen = leases_->look(name);
+    std::optional<ObjectFront> front;
+    auto seen = leases_->look(name, inspection(front, wanted));
     Got got{.answer = std::move(seen.object), .leased = seen.leased};
-    if (got.answer.yes) decode(got, std::nullopt, wanted);
+    if (got.answer.yes) decode(got, front, wanted);
     return got;
   });
 }

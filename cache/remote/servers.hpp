@@ -31,6 +31,8 @@ class Servers {
   static Result<std::shared_ptr<Servers>> open(const RemoteOptions& options, const LogSink& log);
 
   const RemoteOptions& options() const noexcept { return options_; }
+  /// From `when` on all requests fail at once.
+  void give_up_at(Breaker::Time when) noexcept { last_->set(when); }
   bool keep_objects() const noexcept { return objects_ != nullptr; }
   bool keep_leases() const noexcept { return leases_ != nullptr; }
 
@@ -67,14 +69,16 @@ class Servers {
     Breaker breaker;
   };
   Servers(const RemoteOptions& options, LogSink log);
-  /// Reads and writes share a breaker, and who may not write can often read: a write that the
-  /// server refuses says nothing of reads.
-  enum class Kind : unsigned char { read, write };
+  /// All share a breaker, and who may not write can often read: a write that the server refuses
+  /// says nothing of reads. Nobody waits for what is done in the background.
+  enum class Kind : unsigned char { read, write, background };
   template <class Ask>
   Answer insist(Server& server, const Ask& question);
   template <class Ask>
   auto ask(Server& server, Kind kind, const Ask& question);
   void note(Server& server, Kind kind, const Answer& answer, Breaker::Time asked);
+  /// Counts a failure, and says once what is wrong.
+  void report(const Server& server, const Answer& answer);
   void count(RemoteFailure failure) noexcept {
     counts_[static_cast<std::size_t>(failure)].fetch_add(1, std::memory_order_relaxed);
   }
@@ -82,6 +86,7 @@ class Servers {
 
   const RemoteOptions options_;
   const LogSink log_;
+  const std::shared_ptr<LastMoment> last_ = std::make_shared<LastMoment>();
   std::unique_ptr<HttpClient> objects_;
   std::unique_ptr<RedisClient> leases_;
   Server object_server_;

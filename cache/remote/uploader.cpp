@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kPause{200};  // between two tries of one up
 /// What a server says to the same request at any time: 401, 403, 405, 413 and their like.
 bool is_final(RemoteFailure failure) noexcept {
   return failure == RemoteFailure::access_denied || failure == RemoteFailure::bad_status ||
-         failure == RemoteFailure::redirected;
+         failure == RemoteFailure::redirected || failure == RemoteFailure::wrong_server;
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ constexpr Scheme kSchemes[] = {
     {"valkey", false, false, "6379"}, {"valkeys", false, true, "6379"},
 };
 constexpr std::string_view kAfterScheme = "://";
+constexpr std::string_view kOfAddress = "0123456789abcdefABCDEF:.";
+constexpr std::string_view kOfName =
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._";
 
 bool is_port(std::string_view text) {
   unsigned number = 0;
@@ -31,6 +34,14 @@ bool is_port(std::string_view text) {
 
 bool is_plain(char c) {
   return c > ' ' && c < 0x7F && c != '"' && c != '\\' && c != '<' && c != '>' && c != '%';
+}
+
+/// A name, or an address; one of IPv6 within brackets.
+bool is_host(std::string_view text) {
+  const bool bracketed = text.starts_with('[') && text.ends_with(']');
+  if (bracketed) text = text.substr(1, text.size() - 2);
+  return !text.empty() &&
+         text.find_first_not_of(bracketed ? kOfAddress : kOfName) == std::string_view::npos;
 }
 
 Error refused(std::string_view url, std::string_view why) {
@@ -92,7 +103,7 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
   const auto port = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
   parsed.host = authority.substr(0, port);
   parsed.port = port == std::string_view::npos ? scheme->port : authority.substr(port + 1);
-  if (parsed.host.empty() || !is_port(parsed.port))
+  if (!is_host(parsed.host) || !is_port(parsed.port))
     return refused(
         url,
         "names no host, or a port that is none; write such as https://host:port/kiln, with "
@@ -100,7 +111,7 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
   const auto all_plain = [](std::string_view text) {
     return std::all_of(text.begin(), text.end(), is_plain);
   };
-  if (!all_plain(parsed.host) || !all_plain(parsed.path) || !all_plain(parsed.user))
+  if (!all_plain(parsed.path) || !all_plain(parsed.user))
     return refused(
         url,
         "holds a blank, a control, one of \" \\ < > %, or what is not ASCII; choose another "

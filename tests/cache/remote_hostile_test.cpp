@@ -1,16 +1,18 @@
 // Servers that mean harm, or have no time: what they cost is bounded, and who asks to be left alone
 // is. Deadlines that are to be missed are short; all others are longer than any test.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "cache/remote/breaker.hpp"
 #include "cache/remote/http_client.hpp"
 #include "cache/remote/object.hpp"
 #include "remote_fixture.hpp"
@@ -36,12 +38,15 @@ FaultServer::Serve begins_with(std::string start) {
   };
 }
 
-/// Sends `start` and then zeros for as long as they are taken; returns how many were.
-std::size_t flood(const FaultServer& server, int fd, std::string_view start) {
+/// Sends `start` and then zeros for as long as they are taken, or `most` of them; returns how many
+/// were.
+std::size_t flood(const FaultServer& server, int fd, std::string_view start,
+                  std::size_t most = SIZE_MAX) {
   FaultServer::write(fd, start);
   const std::string part = "10000\r\n" + std::string(0x10000, '\0') + "\r\n";
   std::size_t sent = 0;
-  while (!server.stopping() && ::send(fd, part.data(), part.size(), MSG_NOSIGNAL) > 0)
+  while (sent < most && !server.stopping() &&
+         ::send(fd, part.data(), part.size(), MSG_NOSIGNAL) > 0)
     sent += part.size();
   return sent;
 }
@@ -92,6 +97,76 @@ TEST(RemoteHostile, ABodyWithoutEndIsCutOffAtTheSignedSize) {
   EXPECT_EQ(host.counters().of(RemoteFailure::too_large), 1u) << host.all_warnings();
   EXPECT_EQ(host.all_warnings().find(std::to_string(options.most_object_bytes)), std::string::npos)
       << host.all_warnings();
+}
+
+TEST(RemoteHostile, ARedisReplyWithoutEndIsCutOffAtTheSignedSize) {
+  const std::pair<RemoteFailure, std::string> cases[] = {
+      {RemoteFailure::too_large, object_text(7, key_of_builder(1).get()).substr(0, kFrontBytes)},
+      {RemoteFailure::untrusted_signer, object_text(7, key_of_builder(2).get()).substr(0, 72)},
+      {RemoteFailure::damaged_object, std::string(72, 'x')},
+  };
+  for (const auto& [failure, front] : cases) {
+    SCOPED_TRACE(std::string(to_string(failure)));
+    std::atomic<std::size_t> sent{0};
+    {
+      FaultServer server([&, start = "*2\r\n$60000000\r\n" + front](FaultServer& self, int fd) {
+        if (self.read_until(fd, "lease\r\n").empty()) return;
+        sent = flood(self, fd, start, std::size_t{60} << 20);
+        self.stall();
+      });
+      Host host({.leases = server.redis(), .times = calm_times()});
+      EXPECT_FALSE(host.fetch(7).entry);
+      EXPECT_EQ(host.counters().of(failure), 1u) << host.all_warnings();
+    }
+    EXPECT_LT(sent, std::size_t{30} << 20) << "and what the system takes in advance";
+  }
+}
+
+TEST(RemoteHostile, AllThatAQuestionToRedisTakesHasOneDeadline) {
+  const test::TemporaryDirectory directory;
+  test::write_file(directory / "password", "s3cret");
+  ::chmod((directory / "password").c_str(), 0600);
+  {
+    FaultServer server([](FaultServer& self, int fd) {
+      for (const char* end : {"s3cret\r\n", "\r\n3\r\n", "lease\r\n"}) {
+        if (self.read_until(fd, end).empty()) return;
+        std::this_thread::sleep_for(600ms);
+        FaultServer::write(fd, *end == 'l' ? "*2\r\n$-1\r\n$-1\r\n" : "+OK\r\n");
+      }
+    });
+    RemoteOptions options{.leases = server.redis() + "/3",
+                          .lease_password = directory / "password",
+                          .times = calm_times()};
+    options.times.first_byte = 1s;
+    Host host(options);
+    host.fetch(7);
+    EXPECT_EQ(host.counters().misses, 0u);
+    EXPECT_EQ(host.counters().of(RemoteFailure::stalled), 1u) << host.all_warnings();
+  }
+  // One that answers, and takes its time, is not asked once more.
+  FaultServer server([](FaultServer& self, int fd) {
+    if (self.read_until(fd, "lease\r\n").empty()) return;
+    FaultServer::write(fd, "*2\r\n$-1\r\n$-1\r\n");
+    if (self.read_until(fd, "lease\r\n").empty()) return;
+    self.drip(fd, "*2\r\n$4000\r\n" + std::string(4000, 'x'), 10ms);
+  });
+  RemoteOptions options{.leases = server.redis(), .times = calm_times()};
+  options.times.first_byte = 1s;
+  Host host(options);
+  for (const int key : {7, 8}) host.fetch(key);
+  EXPECT_EQ(host.counters().of(RemoteFailure::too_slow), 1u) << host.all_warnings();
+  EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(RemoteHostile, WhatComesUnaskedIsNotTakenForAReply) {
+  FaultServer server([](FaultServer& self, int fd) {
+    while (!self.read_until(fd, "\r\n").empty())
+      FaultServer::write(fd, "*2\r\n$-1\r\n$-1\r\n+OK\r\n");
+  });
+  Host host({.leases = server.redis(), .times = calm_times()});
+  for (const int key : {7, 8}) host.fetch(key);
+  EXPECT_EQ(host.counters().misses, 2u);
+  EXPECT_EQ(server.connections(), 2);
 }
 
 TEST(RemoteHostile, AMissIsOneHoweverMuchComesWithIt) {
@@ -231,74 +306,6 @@ TEST(RemoteHostile, AnUploadWaitsAsLongAsItIsAskedToAndIsTriedAgain) {
   FaultServer server(serve(http_answer("503 Slow Down", "", "Retry-After: 3000\r\n")));
   EXPECT_EQ(send_to(server, 500ms).not_uploaded, 1u) << "its time was over first";
   EXPECT_EQ(puts, 1);
-}
-
-// The clock is the test's.
-class RemoteBreaker : public ::testing::Test {
- protected:
-  const RemoteTimes times_{
-      .first_byte = 1s, .shortest_break = 250ms, .longest_break = 30s, .patience = 5s};
-  Breaker breaker_{times_};
-  Breaker::Time now_{Breaker::Clock::duration(24h)};
-
-  /// How long it stays closed to all, to a tenth of a second.
-  std::chrono::milliseconds closed_for() {
-    for (auto waited = 0ms;; waited += 100ms, now_ += 100ms)
-      if (breaker_.admits(now_)) return waited;
-  }
-};
-
-TEST_F(RemoteBreaker, ABreakGrowsUpToItsLimitAndEndsWithAnAnswer) {
-  EXPECT_TRUE(breaker_.admits(now_));
-  EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::cannot_connect));
-  auto least = 125ms;
-  for (int i = 0; i < 10; ++i, least = std::min(2 * least, 15'000ms)) {
-    const auto closed = closed_for();
-    EXPECT_GE(closed, least);
-    EXPECT_LE(closed, 3 * least + 100ms);
-    EXPECT_FALSE(breaker_.admits(now_)) << "one is sent ahead";
-    EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::cannot_connect));
-  }
-  closed_for();
-  breaker_.served(now_);
-  EXPECT_TRUE(breaker_.admits(now_) && breaker_.admits(now_));
-}
-
-TEST_F(RemoteBreaker, ABreakLastsNoLessThanItsFailureCost) {
-  EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::too_large, 16s)) << "one is enough";
-  EXPECT_GE(closed_for(), 16s);
-  EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::stalled, 300s));
-  EXPECT_LE(closed_for(), 45'100ms) << "and no more than the limit";
-}
-
-TEST_F(RemoteBreaker, ABreakLastsNoLessThanIsAskedFor) {
-  EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::overloaded, 1ms, 20s));
-  EXPECT_GE(closed_for(), 20s);
-  EXPECT_TRUE(breaker_.failed(now_, RemoteFailure::overloaded, 1ms, 3600s));
-  EXPECT_LE(closed_for(), 45'100ms);
-}
-
-TEST_F(RemoteBreaker, SomeFailuresNeedThreeInARow) {
-  for (const auto failure : {RemoteFailure::server_error, RemoteFailure::reset}) {
-    Breaker breaker(times_);
-    EXPECT_FALSE(breaker.failed(now_, failure));
-    EXPECT_FALSE(breaker.failed(now_, failure));
-    breaker.served(now_);
-    EXPECT_FALSE(breaker.failed(now_, failure));
-    EXPECT_FALSE(breaker.failed(now_, failure));
-    EXPECT_TRUE(breaker.failed(now_, failure));
-    EXPECT_FALSE(breaker.admits(now_));
-  }
-}
-
-TEST_F(RemoteBreaker, OneThatServedIsWaitedForUnlessItsObjectsAreRefused) {
-  EXPECT_FALSE(breaker_.is_waited_for(now_));
-  breaker_.served(now_);
-  breaker_.failed(now_, RemoteFailure::cannot_connect);
-  EXPECT_TRUE(breaker_.is_waited_for(now_ + 4900ms));
-  EXPECT_FALSE(breaker_.is_waited_for(now_ + 10s));
-  breaker_.failed(now_, RemoteFailure::bad_signature);
-  EXPECT_FALSE(breaker_.is_waited_for(now_));
 }
 
 }  // namespace

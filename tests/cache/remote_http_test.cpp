@@ -2,11 +2,13 @@
 // is loaded, and the failure is counted under its own name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zstd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -205,7 +207,7 @@ TEST(RemoteHttp, CredentialsComeFromFilesAndAreNeverShown) {
     FaultServer::write(fd, http_answer("403 No", ""));
   });
   auto options = options_for(server.http());
-  options.bearer_token = file("token", "tok3n\n");
+  options.bearer_token = file("token", "tok3n\r\n");
   options.headers = file("headers", "# ours\nX-Api-Key: k3y\n");
   Host host(options);
   host.fetch(7);
@@ -248,14 +250,59 @@ TEST(RemoteHttp, CredentialsComeFromFilesAndAreNeverShown) {
     options.bearer_token = directory / "link";
     EXPECT_TRUE(HttpClient::open(*parse_remote_url(server.http()), options)) << mode;
   }
-  options.bearer_token = file("token", "tok3n\r\nX-Evil: 1\n");
-  EXPECT_NE(refused(options).find("not one line"), std::string::npos);
-  EXPECT_EQ(refused(options).find("tok3n"), std::string::npos);
+  for (const std::string_view text :
+       {std::string_view("tok3n\r\nX-Evil: 1\n"), std::string_view("tok3n\r\n\nmore"),
+        std::string_view("tok3n\0", 6), std::string_view("\r\n"), std::string_view()}) {
+    options.bearer_token = file("token", text);
+    EXPECT_NE(refused(options).find("not one line"), std::string::npos);
+    EXPECT_EQ(refused(options).find("tok3n"), std::string::npos);
+  }
+  options.bearer_token = directory / "pipe";
+  ASSERT_EQ(::mkfifo(options.bearer_token.c_str(), 0600), 0);
+  EXPECT_NE(refused(options).find("no regular file"), std::string::npos);
   options.bearer_token = directory / "none";
   EXPECT_NE(refused(options).find("none"), std::string::npos);
   options.bearer_token.clear();
   options.headers = file("headers", "s3cret\n");
   EXPECT_EQ(refused(options).find("s3cret"), std::string::npos);
+}
+
+TEST(RemoteHttp, WhatTheEnvironmentNamesSeesNothing) {
+  FaultServer proxy(always(http_answer("404 None", "")));
+  FaultServer server(always(http_answer("404 None", "")));
+  const auto url = "http://127.0.0.1:" + std::to_string(proxy.port());
+  constexpr const char* kNames[] = {"http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"};
+  for (const char* name : kNames) ::setenv(name, url.c_str(), 1);
+  Host host(options_for(server.http()));
+  host.fetch(7);
+  FaultServer redis([](FaultServer& self, int fd) {
+    while (!self.read_until(fd, "\r\n").empty()) FaultServer::write(fd, "*2\r\n$-1\r\n$-1\r\n");
+  });
+  Host leased({.leases = redis.redis(), .times = calm_times()});
+  leased.fetch(7);
+  for (const char* name : kNames) ::unsetenv(name);
+  EXPECT_EQ(proxy.connections(), 0);
+  EXPECT_EQ(server.connections(), 1);
+  EXPECT_EQ(host.counters().misses, 1u);
+  EXPECT_EQ(leased.counters().misses, 1u);
+}
+
+// The token is for the server that is named, and for no other that this one names.
+TEST(RemoteHttp, NobodyIsSentOnWithTheToken) {
+  const test::TemporaryDirectory directory;
+  test::write_file(directory / "token", "tok3n");
+  ::chmod((directory / "token").c_str(), 0600);
+  FaultServer other(always(http_answer("404 None", "")));
+  for (const char* status : {"301 M", "302 F", "303 S", "307 T", "308 P", "300 C", "401 Who"}) {
+    FaultServer server(always(http_answer(
+        status, "", "WWW-Authenticate: Basic\r\nLocation: " + other.http() + "/ac/x\r\n")));
+    auto options = options_for(server.http());
+    options.bearer_token = directory / "token";
+    Host host(options);
+    EXPECT_FALSE(host.fetch(7).entry);
+    EXPECT_EQ(server.connections(), 1) << status;
+  }
+  EXPECT_EQ(other.connections(), 0);
 }
 
 TEST(RemoteUrl, IsTakenApartAndNeverShowsASecret) {
@@ -276,10 +323,32 @@ TEST(RemoteUrl, IsTakenApartAndNeverShowsASecret) {
     EXPECT_EQ(parsed.error().code(), ErrorCode::invalid_argument);
     EXPECT_EQ(parsed.error().message().find("s3cret"), std::string::npos) << wrong;
   }
-  for (const std::string_view wrong :
-       {"", "http://", "http://:80", "http://host:0", "http://host:x", "http://ho st/",
-        "redis://host/x", "http://host\r\n/"})
+  for (const std::string_view wrong : {"",
+                                       "http://",
+                                       "http://:80",
+                                       "http://host:0",
+                                       "http://host:x",
+                                       "http://ho st/",
+                                       "redis://host/x",
+                                       "http://host\r\n/",
+                                       "http://host/a\r\nX-Evil: 1",
+                                       "http://host/a%0d%0ab",
+                                       "http://[::1",
+                                       "http://::1/x",
+                                       "http://[::1]x/",
+                                       "http://[host]/",
+                                       "http://a;b/",
+                                       "http://host:80:81/",
+                                       "http://host:80 /",
+                                       "unix:///run/redis.sock",
+                                       "redis:/run/redis.sock",
+                                       "file:///etc/passwd",
+                                       "http:host",
+                                       "//host/x"})
     EXPECT_FALSE(parse_remote_url(wrong)) << wrong;
+  RemoteOptions listed;
+  ASSERT_TRUE(listed.add(" http://host/x ").ok());
+  EXPECT_EQ(listed.objects, "http://host/x");
 }
 
 TEST(RemoteOptions, NeedSignersOrALoudNo) {

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,9 +86,28 @@ TEST(RemoteObject, IsRefusedByWhatIsWrongWithIt) {
   const auto compressed = [](std::size_t size) {
     const std::vector<std::byte> zeros(size);
     std::vector<std::byte> frame(ZSTD_compressBound(size));
-    frame.resize(ZSTD_compress(frame.data(), frame.size(), zeros.data(), size, 19));
+    frame.resize(ZSTD_compress(frame.data(), frame.size(), zeros.data(), size, 1));
     return frame;
   };
+  // The frame says how long it becomes, and lies.
+  const auto lying = [&](std::uint32_t says) {
+    constexpr std::uint32_t kReal = 40 << 20;
+    auto frame = compressed(kReal);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&kReal);
+    const auto size = std::search(frame.begin(), frame.begin() + 18, bytes, bytes + sizeof kReal);
+    EXPECT_NE(size, frame.begin() + 18);
+    std::memcpy(&*size, &says, sizeof says);
+    return frame;
+  };
+  const auto entry_bytes = check_front(good, {.name = digest_of(key_text_of(7)),
+                                              .key_sha256 = *sha256_of(as_bytes_of(key_text_of(7))),
+                                              .key_text = key_text_of(7),
+                                              .accepted = asked_for(7).accepted,
+                                              .most_bytes = 1 << 20})
+                               .front->record.entry_bytes;
+  auto followed = good;
+  const auto more = compressed(100);
+  followed.insert(followed.end(), more.begin(), more.end());
   auto grafted = object_of(7, ours.get());
   const auto other = object_of(8, ours.get());
   std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(at - kBundleSealBytes), kBundleSealBytes,
@@ -96,6 +118,11 @@ TEST(RemoteObject, IsRefusedByWhatIsWrongWithIt) {
       {RemoteFailure::untrusted_signer, object_of(7, theirs.get())},
       {RemoteFailure::unsigned_object, object_of(7, nullptr)},
       {RemoteFailure::expands_too_far, spliced(good, compressed(std::size_t{40} << 20))},
+      {RemoteFailure::expands_too_far, spliced(good, lying(UINT32_MAX))},
+      {RemoteFailure::expands_too_far,
+       spliced(good, lying(static_cast<std::uint32_t>(entry_bytes)))},
+      {RemoteFailure::expands_too_far, spliced(good, lying(100))},
+      {RemoteFailure::expands_too_far, followed},
       {RemoteFailure::too_large, spliced(good, std::vector<std::byte>(20'000))},
       {RemoteFailure::damaged_object, spliced(good, compressed(100))},
       {RemoteFailure::damaged_object, {}},

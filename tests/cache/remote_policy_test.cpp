@@ -143,6 +143,21 @@ TEST(RemotePolicy, LeasesThatCannotBeGivenUpAreLeftToEnd) {
   EXPECT_LT(leases.evals, 10);
 }
 
+TEST(RemotePolicy, AStoreEndsWhateverItsServersDo) {
+  Objects objects(http_answer("404 Not Found", ""), "");
+  Leases leases(kNothing, "+OK\r\n", "");
+  const auto started = std::chrono::steady_clock::now();
+  {
+    auto options = leases_at(leases.url());
+    options.objects = objects.url();
+    Host host(options);
+    ASSERT_TRUE(host.fetch(1).lease) << "which is given up at once";
+    ASSERT_TRUE(host.publish(2).ok());
+    ASSERT_TRUE(soon([&] { return objects.puts > 0 && leases.evals > 0; }));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 20s) << "its deadlines are longer";
+}
+
 TEST(RemotePolicy, ALeaseIsNotRenewedWithoutEnd) {
   KILN_REQUIRES_SERVERS();
   const test::RedisServer redis;
@@ -158,6 +173,37 @@ TEST(RemotePolicy, ALeaseIsNotRenewedWithoutEnd) {
   EXPECT_TRUE(soon([&] { return bool((taken = waiter.fetch(7)).lease); }));
   EXPECT_EQ(waiter.counters().gave_up, 0u);
 }
+
+#ifndef KILN_SANITIZE  // whose allocator may be locked by another thread at the fork
+TEST(RemotePolicy, AForkedChildAsksNobodyAndLeavesItsParentAlone) {
+  KILN_REQUIRES_SERVERS();
+  const test::RedisServer redis;
+  ASSERT_TRUE(redis.is_up());
+  Objects objects(http_answer("404 Not Found", ""), http_answer("201 Created", ""));
+  auto options = leases_at(redis.url());
+  options.objects = objects.url();
+  Host host(options);
+  auto held = host.fetch(7);
+  ASSERT_TRUE(held.lease);
+  const pid_t child = test::start_child([&] {
+    const auto fetched = host.fetch(8);
+    if (fetched.busy || fetched.lease || fetched.entry) return 1;
+    if (!host.publish(8).ok() || !host.finds(8) || !host.store.flush(kLong).ok()) return 2;
+    held = {};
+    host.store = *Store::open({.directory = host.directory / "cache"});
+    return 0;
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  EXPECT_EQ(objects.gets, 2) << "before and after the lease was taken";
+  EXPECT_EQ(objects.puts, 0);
+  const auto client = *RedisClient::open(*parse_remote_url(redis.url()), options);
+  EXPECT_TRUE(client->look(wire_name_of(key_text_of(7))).leased) << "it is still the parent's";
+  ASSERT_TRUE(host.publish(7, std::move(held.lease)).ok());
+  EXPECT_TRUE(host.store.flush(kLong).ok());
+  EXPECT_EQ(objects.puts, 1);
+  EXPECT_EQ(host.all_warnings(), "");
+}
+#endif
 
 TEST(RemotePolicy, WithoutThreadsItGoesOn) {
   pthread_attr_t before, huge;

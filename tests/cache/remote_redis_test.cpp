@@ -67,7 +67,7 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
       {RemoteFailure::empty_body, reply("*2\r\n$0\r\n\r\n$-1\r\n")},
       {RemoteFailure::access_denied, reply("-NOAUTH Authentication required.\r\n")},
       {RemoteFailure::server_error, reply("-ERR s3cret and more\r\n")},
-      {RemoteFailure::server_error, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
+      {RemoteFailure::wrong_server, reply("-MOVED 3999 127.0.0.1:6381\r\n")},
       {RemoteFailure::overloaded, reply("-LOADING Redis is loading the dataset in memory\r\n")},
       {RemoteFailure::overloaded, reply("-ERR max number of clients reached\r\n")},
       {RemoteFailure::overloaded, reply("-BUSY Redis is busy running a script\r\n")},
@@ -100,11 +100,10 @@ TEST(RemoteRedis, EachFaultIsCountedUnderItsOwnNameAndIsNoMiss) {
 TEST(RemoteRedis, TooLongAReplyIsCutOff) {
   FaultServer server([](FaultServer& self, int fd) {
     self.read_until(fd, "\r\n");
-    FaultServer::write(fd, "*2\r\n$99999999\r\n" + std::string(200'000, 'x'));
+    FaultServer::write(fd, "*2\r\n$-1\r\n$99999999\r\n" + std::string(200'000, 'x'));
     self.stall();
   });
   auto options = lease_options(server.redis());
-  options.most_object_bytes = 100'000;
   options.signer = nullptr;
   Host host(options);
   host.fetch(7);
@@ -246,8 +245,8 @@ TEST(RemoteRedis, ALeaseIsRenewedWhileItIsHeldAndGivenUpAfterwards) {
   long long last = 1'000'000;
   EXPECT_TRUE(soon([&] {
     Answer failure;
-    const auto left =
-        connection.call({"PTTL", "kiln:{" + wire_name_of(key_text_of(7)) + "}:lease"}, failure);
+    const auto left = connection.call({"PTTL", "kiln:{" + wire_name_of(key_text_of(7)) + "}:lease"},
+                                      failure, std::chrono::steady_clock::now());
     return left != nullptr && left->integer > std::exchange(last, left->integer);
   }));
 

@@ -13,6 +13,10 @@ class RemoteCli : public CliTest {
     environment_["KILN_CACHE_SIGNERS"] = object_of(made)["public_key"];
   }
   std::filesystem::path key() const { return directory_ / "builder.key"; }
+  std::vector<std::string> pushing_to(std::vector<std::string> urls) const {
+    urls.insert(urls.end(), {"--secret-key", key().string()});
+    return urls;
+  }
   /// What it says of the remote cache.
   nlohmann::json doctor(int exit_code) const {
     const auto result = kiln({"doctor", "--json", "--cache-dir", cache().string()});
@@ -80,6 +84,17 @@ TEST_F(RemoteCli, WhatOneHostMakesTheOthersGet) {
   EXPECT_EQ(pulled.exit_code, 0) << pulled.out << pulled.err;
   EXPECT_EQ(object_of(pulled)["done"], 3);
   EXPECT_EQ(report_of(with_manifest("prewarm", "three", {"--json"}))["hits"], 3);
+
+  const auto sent = with_manifest("push", "three", pushing_to(urls));
+  EXPECT_EQ(sent.exit_code, 0) << sent.out << sent.err;
+  EXPECT_EQ(object_of(sent)["done"], 3);
+  // What is on its way is not there yet.
+  const NginxServer read_only("      limit_except GET { deny all; }\n");
+  ASSERT_TRUE(read_only.is_up());
+  const auto unsent = with_manifest("push", "three", pushing_to({"--remote", read_only.url()}));
+  EXPECT_EQ(unsent.exit_code, 1);
+  EXPECT_NE(unsent.err.find("access_denied"), std::string::npos) << unsent.err;
+  EXPECT_NE(unsent.out.find("0 of 3 kernels arrived"), std::string::npos) << unsent.out;
 
   // A key that is taken off the list is not believed any longer.
   const auto other = kiln({"keygen", (directory_ / "other.key").string(), "--json"});

@@ -63,9 +63,14 @@ void look_at_replies(std::span<const std::byte> bytes, std::size_t part) {
       while (failure == RemoteFailure::none) {
         const auto reply = parser.next(failure);
         if (reply == nullptr) break;
+        if (seen.empty() && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+            reply->element[0]->type == REDIS_REPLY_STRING)
+          must(first_string_in({reinterpret_cast<const char*>(bytes.data()), bytes.size()}) ==
+                   std::string_view(reply->element[0]->str, reply->element[0]->len),
+               "what is looked at early is what comes of it");
         seen += std::to_string(reply->type) + ' ' + std::to_string(reply->elements) + '\n';
         if (reply->type == REDIS_REPLY_ERROR)
-          must(answer_of_error({reply->str, reply->len}).why.size() < 64,
+          must(answer_of_error({reply->str, reply->len}).why.size() < 128,
                "little of what a server writes is shown");
       }
     }

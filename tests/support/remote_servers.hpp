@@ -195,6 +195,8 @@ class RedisServer {
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
   int port() const { return port_.number(); }
+  /// Where its files are.
+  std::filesystem::path folder() const { return directory_.path(); }
   std::string url() const {
     return (tls_ != nullptr ? "rediss" : "redis") + ("://127.0.0.1:" + std::to_string(port()));
   }

@@ -93,19 +93,20 @@ enum class RemoteFailure : unsigned char {
   tls,             ///< its certificate or its TLS will not do
   reset,           ///< the connection ended in the middle
   stalled,         ///< no first byte in time
-  too_slow,        ///< the body did not come in time
+  too_slow,        ///< the body did not come in time, or again and again none came, and late
   empty_body,      ///< success, and nothing with it
   short_body,      ///< the body ended before its length
   too_large,       ///< more than an object may have, or over 64 KiB of headers
   redirected,      ///< the answer is elsewhere, where we do not go
   access_denied,   ///< 401, 403; NOAUTH, WRONGPASS, NOPERM
-  overloaded,      ///< 408, 429, 503; LOADING, BUSY, TRYAGAIN: it asks to be left alone for a while
-  server_error,    ///< any other 5xx; an error of Redis
-  bad_status,      ///< any other status
-  bad_reply,       ///< not the protocol
-  damaged_object,  ///< no object, or one whose bytes differ from what was signed
-  wrong_object,    ///< signed, and of another key
-  bad_signature,   ///< not the signer's, or of other contents
+  overloaded,    ///< 408, 429, 503; LOADING, BUSY and the like: it is to be left alone for a while
+  wrong_server,  ///< MOVED, CLUSTERDOWN, READONLY and the like: a node of a cluster, or a replica
+  server_error,  ///< any other 5xx; any other error of Redis
+  bad_status,    ///< any other status
+  bad_reply,     ///< not the protocol
+  damaged_object,    ///< no object, or one whose bytes differ from what was signed
+  wrong_object,      ///< signed, and of another key
+  bad_signature,     ///< not the signer's, or of other contents
   untrusted_signer,  ///< of nobody who is listed, or no longer
   unsigned_object,
   expands_too_far,  ///< decompresses to more than the signed size
