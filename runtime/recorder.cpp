@@ -6,11 +6,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 namespace kiln {
 namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestLock{2000}, kLockPoll{2};
 
 class Descriptor {
  public:
@@ -56,6 +62,20 @@ Result<std::string> read_all(int file, const std::filesystem::path& name) {
     if (count == 0) return text;
     text.append(bytes, static_cast<std::size_t>(count));
   }
+}
+
+// A file that another process has locked and does not give back must not hold a warmup up: what is
+// recorded is kept, and written with what comes next. After the first time it waits no more to
+// speak of.
+Status lock(int file, const std::filesystem::path& name, std::chrono::milliseconds longest) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return failed(name);
+    if (std::chrono::steady_clock::now() > until)
+      return failed(name, "another process has it locked");
+    std::this_thread::sleep_for(kLockPoll);
+  }
+  return {};
 }
 
 // Whether `file` still has that name: another process may have put its own there meanwhile.
@@ -115,8 +135,8 @@ Status Recorder::add_to_file(const Recording& news) const {
     if (::fstat(file.get(), &kind) != 0) return failed(file_);
     // A device would be replaced by a file.
     if (!S_ISREG(kind.st_mode)) return failed(file_, "it is not a regular file");
-    while (::flock(file.get(), LOCK_EX) != 0)
-      if (errno != EINTR) return failed(file_);
+    if (auto status = lock(file.get(), file_, warned_ ? milliseconds{20} : kLongestLock); !status)
+      return status;
     if (!is_current(file.get(), file_)) continue;
     KILN_TRY(const auto text, read_all(file.get(), file_));
     Recording all;
@@ -124,9 +144,10 @@ Status Recorder::add_to_file(const Recording& news) const {
       KILN_TRY(all, read_recording(text, file_.string()));
     }
     if (auto status = merge(all, news); !status) return failed(file_, status.error().message());
+    // Under the lock it is what a killed process has left, or something else that is in the way.
     const auto pending = file_.string() + ".new";
-    const Descriptor next(
-        ::open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+    ::unlink(pending.c_str());
+    const Descriptor next(::open(pending.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (next.get() < 0 || !write_all(next.get(), to_json(all))) return failed(file_);
     if (std::rename(pending.c_str(), file_.c_str()) != 0) return failed(file_);
     return {};

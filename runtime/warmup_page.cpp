@@ -1,12 +1,12 @@
 // The report of a warmup as one page: a timeline by thread, and a table. Nothing in it is fetched
 // from anywhere, and no script runs.
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kiln/warmup.hpp"
+#include "runtime/decimal_text.hpp"
 
 namespace kiln {
 namespace {
@@ -77,27 +77,22 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string number(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
-
 std::string milliseconds_text(std::chrono::nanoseconds time) {
-  return number(static_cast<double>(time.count()) / 1e6, 1);
+  return decimal_text(static_cast<double>(time.count()) / 1e6, 1);
 }
 
 // As long as a person reads it: "12.3 ms", "4.70 s".
 std::string time_text(std::chrono::nanoseconds time) {
-  return time < std::chrono::seconds(1) ? milliseconds_text(time) + " ms"
-                                        : number(static_cast<double>(time.count()) / 1e9, 2) + " s";
+  return time < std::chrono::seconds(1)
+             ? milliseconds_text(time) + " ms"
+             : decimal_text(static_cast<double>(time.count()) / 1e9, 2) + " s";
 }
 
 std::string size_text(std::size_t bytes) {
   constexpr double kKibibyte = 1024;
   const double kibibytes = static_cast<double>(bytes) / kKibibyte;
-  return kibibytes < kKibibyte ? number(kibibytes, 1) + " KiB"
-                               : number(kibibytes / kKibibyte, 1) + " MiB";
+  return kibibytes < kKibibyte ? decimal_text(kibibytes, 1) + " KiB"
+                               : decimal_text(kibibytes / kKibibyte, 1) + " MiB";
 }
 
 std::string counted(std::size_t kernels) {
@@ -191,8 +186,8 @@ class Page {
   }
 
   std::string percent(std::chrono::nanoseconds time) const {
-    return number(100.0 * static_cast<double>(time.count()) / static_cast<double>(whole_.count()),
-                  3);
+    return decimal_text(
+        100.0 * static_cast<double>(time.count()) / static_cast<double>(whole_.count()), 3);
   }
 
   void bar(const KernelReport& kernel, std::string_view kind, std::chrono::nanoseconds began,
