@@ -20,6 +20,8 @@ constexpr std::chrono::microseconds kShortestSleep{2000}, kLongestSleep{40000};
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
 constexpr milliseconds kPatience{1200};
+// The driver is not told of every hit: to wake it takes longer than to read an entry.
+constexpr milliseconds kBetweenNews{2};
 // How long beyond its limit a compile on a thread may go on until it is given up.
 constexpr milliseconds kGrace{500};
 
@@ -56,10 +58,21 @@ void WarmupRun::work(unsigned lane) {
     --active_;
     const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
     changed_.notify_all();
-    if (!ended_.empty()) finished_.notify_all();
+    tell_driver();
     if (!stays) return;
   }
   --threads_;
+  finished_.notify_all();
+}
+
+// At once of what took long and of the last one; of hits only now and then.
+void WarmupRun::tell_driver() {
+  if (ended_.empty()) return;
+  const auto now = Clock::now();
+  const bool is_hit = ended_.back()->report.compile.count() == 0;
+  const bool is_last = done_ + ended_.size() == tasks_.size();
+  if (is_hit && !is_last && now < last_news_ + kBetweenNews) return;
+  last_news_ = now;
   finished_.notify_all();
 }
 
@@ -106,10 +119,10 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         ++compiling_;
         task->reserved_bytes = bytes_of(*task);
         compiling_bytes_ += task->reserved_bytes;
-        if (compiling_changed_) finished_.notify_all();
         return {task, Reach::make};
       }
       if (all_busy) {
+        if (!ended_.empty()) finished_.notify_all();
         const auto sleep = time_to_sleep();
         lock.unlock();
         state_.service.wait_for_change(sleep);

@@ -77,6 +77,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
+  void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
@@ -109,7 +110,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::deque<Task*> busy_;                     // somebody else compiles them
   bool work_is_shared_ = false;
   unsigned busy_in_a_row_ = 0;
-  Clock::time_point last_end_ = start_;  // when a kernel had its outcome
+  Clock::time_point last_end_ = start_;   // when a kernel had its outcome
+  Clock::time_point last_news_ = start_;  // when the driver was told
   std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report
