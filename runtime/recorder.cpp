@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestLock{2000}, kLockPoll{2};
+constexpr milliseconds kLongestLock{1000}, kLockPoll{2};
 
 class Descriptor {
  public:
@@ -100,28 +100,30 @@ void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_vie
       news_.sources[file.name] = *(*source)->text;
 }
 
-void Recorder::take_news() {
-  const auto news = std::exchange(news_, {});
-  if (const auto status = merge(recording_, news); !status) warn_once(status.error().message());
-}
-
-void Recorder::warn_once(const std::string& message) {
-  if (log_ && !std::exchange(warned_, true)) log_(LogLevel::warning, message);
+Status Recorder::take_news() {
+  return merge(recording_, std::exchange(news_, {}));
 }
 
 Recording Recorder::recording() {
   const std::lock_guard lock(mutex_);
-  take_news();
+  static_cast<void>(take_news().ok());  // less a source that was edited meanwhile
   return recording_;
 }
 
 void Recorder::flush() {
   if (file_.empty()) return;
-  const std::lock_guard lock(mutex_);
-  if (noted_.size() == written_) return;
-  written_ = noted_.size();
-  take_news();
-  if (const auto status = add_to_file(recording_); !status) warn_once(status.error().message());
+  std::string trouble;
+  {
+    const std::lock_guard lock(mutex_);
+    if (noted_.size() == written_) return;
+    written_ = noted_.size();
+    auto status = take_news();
+    const auto written = add_to_file(recording_);
+    if (status) status = written;
+    if (!status && !std::exchange(warned_, true)) trouble = status.error().message();
+  }
+  // Without the mutex: the sink may ask the Runtime something.
+  if (log_ && !trouble.empty()) log_(LogLevel::warning, trouble);
 }
 
 // Read, merged and replaced under a lock on the file itself, so that ranks can share one and a kill

@@ -31,8 +31,7 @@ class Recorder {
   Recording recording();
 
  private:
-  void take_news();  // with the mutex held, as the next two
-  void warn_once(const std::string& message);
+  Status take_news();  // with the mutex held, as the next
   Status add_to_file(const Recording& news) const;
 
   const std::filesystem::path file_;

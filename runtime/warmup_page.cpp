@@ -71,7 +71,9 @@ std::string escaped(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        out += c;
+        // What no document may hold, such as the colours in a compiler's log.
+        out +=
+            (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c;
     }
   }
   return out;
@@ -108,7 +110,7 @@ class Page {
   explicit Page(const WarmupReport& report) : report_(report), text_(kHead) {
     whole_ = report.time;
     for (const auto& kernel : report.kernels) {
-      whole_ = std::max(whole_, kernel.began + worked(kernel) + kernel.load);
+      whole_ = std::max({whole_, kernel.began + worked(kernel), kernel.load_began + kernel.load});
       lanes_ = std::max(lanes_, kernel.lane);
     }
     if (whole_.count() == 0) whole_ = std::chrono::nanoseconds(1);
@@ -175,8 +177,7 @@ class Page {
                     [](const auto& kernel) { return kernel.load.count() != 0; })) {
       text_ += "<div class=lane><b>load</b><div>";
       for (const auto& kernel : report_.kernels)
-        if (kernel.load.count() != 0)
-          bar(kernel, "load", kernel.began + worked(kernel), kernel.load);
+        if (kernel.load.count() != 0) bar(kernel, "load", kernel.load_began, kernel.load);
       text_ += "</div></div>\n";
     }
     text_ += "<div class=axis>";

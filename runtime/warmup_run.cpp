@@ -39,6 +39,11 @@ void WarmupRun::add(KernelId id, const KernelSpec& spec, std::string architectur
   to_look_.push_back(&task);
 }
 
+void WarmupRun::add_group(const WarmupGroup& group) {
+  auto& kernels = groups_[group.name];
+  for (const auto id : group.kernels) kernels.insert(id.index);
+}
+
 bool WarmupRun::start_thread() {
   const bool started =
       state_.threads.start([run = shared_from_this(), lane = ++lanes_] { run->work(lane); });
@@ -189,7 +194,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
 
   auto& report = task.report;
   report.key = outcome->key;
-  report.compile += outcome->compile_time;
+  report.compile = outcome->compile_time;
   report.peak_bytes = outcome->peak_bytes;
   report.header_shared = outcome->header_shared;
   report.lane = lane;
@@ -324,6 +329,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
         const auto status = load(task.id, task.report.architecture);
         const auto took = Clock::now() - started;
         lock.lock();
+        task.report.load_began = started - start_;
         task.report.load = took;
         if (!status) {
           task.report.status = status;
@@ -373,13 +379,12 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
 
 bool WarmupRun::ready(std::string_view group) const {
   const std::lock_guard lock(mutex_);
-  bool any = group.empty();
-  for (const auto& task : tasks_) {
-    if (!group.empty() && task.report.group != group) continue;
-    any = true;
-    if (!task.done || !task.report.status) return false;
-  }
-  return any;
+  const auto known = groups_.find(group);
+  if (!group.empty() && known == groups_.end()) return false;
+  return std::all_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
+    const bool wanted = group.empty() || known->second.contains(task.id.index);
+    return !wanted || (task.done && task.report.status.ok());
+  });
 }
 
 }  // namespace kiln
