@@ -11,7 +11,7 @@ namespace {
 // Between looks at whether it is over.
 constexpr timespec kTick{.tv_sec = 0, .tv_nsec = 50'000'000};
 // From the first signal to the end, of the two seconds that it may take.
-constexpr std::chrono::milliseconds kLongestEnd{1900};
+constexpr std::chrono::milliseconds kLongestEnd{1700};
 
 }  // namespace
 

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace kiln {
@@ -78,6 +80,14 @@ Status lock(int file, const std::filesystem::path& name, std::chrono::millisecon
   return {};
 }
 
+// JSON holds nothing else: another text would come back as another kernel.
+bool is_utf8(const std::string& text) {
+  using Handler = nlohmann::json::error_handler_t;
+  const nlohmann::json json = text;
+  return json.dump(-1, ' ', false, Handler::ignore).size() ==
+         json.dump(-1, ' ', false, Handler::replace).size();
+}
+
 // Whether `file` still has that name: another process may have put its own there meanwhile.
 bool is_current(int file, const std::filesystem::path& name) {
   struct stat here {};
@@ -93,11 +103,21 @@ void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_vie
   if (file_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (!noted_.emplace(index, architecture).second) return;
-  news_.kernels.push_back({spec, {std::string(architecture)}});
-  for (const auto& file : program.closure.memory)
+  std::map<std::string, std::string> sources;
+  for (const auto& file : program.closure.memory) {
     // Stubs and generated headers are made anew from these.
-    if (const auto source = sources_.find(file.name); source && *source != nullptr)
-      news_.sources[file.name] = *(*source)->text;
+    const auto source = sources_.find(file.name);
+    if (!source || *source == nullptr) continue;
+    const auto& text = *(*source)->text;
+    if (!is_utf8(text)) {
+      not_recorded_ = "kernel " + spec.name + " is not recorded: its source " + file.name +
+                      " is not UTF-8, as JSON must be; save it as UTF-8";
+      return;
+    }
+    sources[file.name] = text;
+  }
+  news_.kernels.push_back({spec, {std::string(architecture)}});
+  news_.sources.merge(sources);
 }
 
 Status Recorder::take_news() {
@@ -120,7 +140,10 @@ void Recorder::flush() {
     auto status = take_news();
     const auto written = add_to_file(recording_);
     if (status) status = written;
-    if (!status && !std::exchange(warned_, true)) trouble = status.error().message();
+    if (!status && !std::exchange(warned_, true))
+      trouble = status.error().message();
+    else
+      trouble = std::exchange(not_recorded_, {});
   }
   // Without the mutex: the sink may ask the Runtime something.
   if (log_ && !trouble.empty()) log_(LogLevel::warning, trouble);

@@ -42,6 +42,7 @@ class Recorder {
   std::size_t written_ = 0;  // of these
   Recording news_;           // not in `recording_` yet
   Recording recording_;
+  std::string not_recorded_{};  // why a kernel is not, until it is told
   bool warned_ = false;
 };
 

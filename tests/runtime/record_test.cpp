@@ -164,6 +164,18 @@ TEST_F(RecordTest, AFileThatCannotBeWrittenIsWarnedAboutOnceAndCostsNothing) {
   EXPECT_EQ(warnings_with("KILN_RECORD"), 1u);
 }
 
+TEST_F(RecordTest, AKernelWhoseSourceIsNotUtf8IsNamedAndLeftOut) {
+  auto runtime = open(recording_options());
+  ASSERT_TRUE(runtime.add_source("latin.cu", "// caf\xe9\n"));
+  const auto latin = runtime.add({.name = "latin", .source = "latin.cu"});
+  ASSERT_TRUE(latin) << message_of(latin);
+  EXPECT_TRUE(runtime.artifact(*latin, kArch));
+  EXPECT_TRUE(runtime.artifact(add(runtime, "caf\u00e9", ""), kArch));
+  EXPECT_EQ(warnings_with("latin.cu is not UTF-8"), 1u);
+  ASSERT_EQ(recorded().kernels.size(), 1u);
+  EXPECT_EQ(recorded().kernels[0].spec.name, "caf\u00e9");
+}
+
 TEST_F(RecordTest, AByteOrderMarkIsNoPartOfIt) {
   const Recording recording{.sources = {{"a.cu", "1"}},
                             .kernels = {{{.name = "a", .source = "a.cu"}, {"sm_90"}}}};
@@ -183,7 +195,9 @@ TEST_F(RecordTest, AFileThatAnotherLocksHoldsNobodyUpAndIsWrittenLater) {
   std::size_t told = 0;
   options.log = [&](LogLevel, std::string_view message) {
     told += message.find("locked") != std::string_view::npos;
-    if (asked != nullptr) EXPECT_FALSE(asked->recording().kernels.empty());
+    if (asked != nullptr) {
+      EXPECT_FALSE(asked->recording().kernels.empty());
+    }
   };
   auto runtime = open(options);
   asked = &runtime;
