@@ -1,29 +1,93 @@
 #include "cli/file_output.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstdio>
-#include <memory>
 #include <system_error>
+#include <utility>
 
 namespace kiln::cli {
 namespace {
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
+constexpr int kPollMilliseconds = 100;
+constexpr int kPollsOnceStopped = 5;
+
+Failure cannot_write(const std::string& path, const std::string& option, int error, ExitCode exit) {
+  const auto why = error == ENXIO ? std::string("it is a pipe that nobody reads")
+                                  : std::generic_category().message(error);
+  return {.exit = exit,
+          .code = exit == ExitCode::usage ? "usage" : "io_failed",
+          .message =
+              "cannot write " + path + ": " + why + "; name another file with " + option + " FILE"};
+}
+
+// 0, or the errno of the write that failed.
+int write_all(int file, std::string_view bytes, const std::stop_token& stop) {
+  int polls_left = kPollsOnceStopped;
+  while (!bytes.empty()) {
+    const auto written = ::write(file, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd ready{.fd = file, .events = POLLOUT, .revents = 0};
+      const bool stopped = stop.stop_requested();
+      if (::poll(&ready, 1, kPollMilliseconds) == 0 && stopped && --polls_left == 0)
+        return ETIMEDOUT;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
 
 }  // namespace
 
+std::variant<OutputFile, Failure> OutputFile::open(std::string path, std::string option) {
+  // Non-blocking, for a pipe that nobody reads.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  constexpr mode_t kMode = 0666;  // less the umask
+  int file = ::open(path.c_str(), kFlags | O_EXCL, kMode);
+  const bool made = file >= 0;
+  if (!made && errno == EEXIST) file = ::open(path.c_str(), kFlags, kMode);
+  if (file < 0) return cannot_write(path, option, errno, ExitCode::usage);
+  return OutputFile(std::move(path), std::move(option), file, made);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      option_(std::move(other.option_)),
+      file_(std::exchange(other.file_, -1)),
+      made_(std::exchange(other.made_, false)) {}
+
+OutputFile::~OutputFile() {
+  if (made_) ::unlink(path_.c_str());
+  if (file_ >= 0) ::close(file_);
+}
+
+std::optional<Failure> OutputFile::write(std::string_view bytes, const std::stop_token& stop) {
+  made_ = false;
+  struct stat status {};
+  int error = 0;
+  if (::fstat(file_, &status) == 0 && S_ISREG(status.st_mode) && ::ftruncate(file_, 0) != 0)
+    error = errno;
+  if (error == 0) error = write_all(file_, bytes, stop);
+  // Some filesystems say only now that there was no room.
+  if (::close(std::exchange(file_, -1)) != 0 && error == 0) error = errno;
+  if (error == 0) return std::nullopt;
+  return cannot_write(path_, option_, error, ExitCode::failed);
+}
+
 std::optional<Failure> write_output(const std::string& path, std::string_view bytes) {
-  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "wbe"));
-  const bool written =
-      file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
-  // The last bytes are written when it is closed.
-  if (written && std::fclose(file.release()) == 0) return std::nullopt;
-  return Failure{.exit = ExitCode::failed,
-                 .code = "io_failed",
-                 .message = "cannot write " + path + ": " + std::generic_category().message(errno) +
-                            "; name another file with -o FILE"};
+  auto opened = OutputFile::open(path, "-o");
+  if (auto* failure = std::get_if<Failure>(&opened)) {
+    failure->exit = ExitCode::failed;
+    failure->code = "io_failed";
+    return std::move(*failure);
+  }
+  return std::get<OutputFile>(opened).write(bytes);
 }
 
 }  // namespace kiln::cli

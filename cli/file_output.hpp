@@ -4,14 +4,46 @@
 #pragma once
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "cli/exit_code.hpp"
 
 namespace kiln::cli {
 
-/// Replaces the content of the file `path`. Empty: it is written.
+/// A file that gets its content later: opened ahead, so that a name that cannot be written is told
+/// of before the work, and what the file holds is kept until there is something to put in its
+/// place.
+class OutputFile {
+ public:
+  /// Makes the file where there is none. `option` is what named it, for the error. Never waits: a
+  /// pipe must have its reader already.
+  static std::variant<OutputFile, Failure> open(std::string path, std::string option);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  /// Takes a file away that it has made and that got nothing.
+  ~OutputFile();
+
+  const std::string& path() const noexcept { return path_; }
+
+  /// Replaces the content. Empty: it is written. Waits for a slow reader, but no longer than a
+  /// moment once `stop` is requested.
+  std::optional<Failure> write(std::string_view bytes, const std::stop_token& stop = {});
+
+ private:
+  OutputFile(std::string path, std::string option, int file, bool made)
+      : path_(std::move(path)), option_(std::move(option)), file_(file), made_(made) {}
+
+  std::string path_;
+  std::string option_;
+  int file_;
+  bool made_;
+};
+
+/// The same at once, for a file that -o names.
 std::optional<Failure> write_output(const std::string& path, std::string_view bytes);
 
 }  // namespace kiln::cli

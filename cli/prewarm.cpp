@@ -10,7 +10,9 @@
 #include <stop_token>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cli/architectures.hpp"
@@ -49,10 +51,33 @@ std::chrono::milliseconds milliseconds_in(double seconds) {
 /// A kernel and its architecture.
 using Target = std::pair<std::string, std::string>;
 
+/// A report that goes to a file.
+struct FileReport {
+  OutputFile file;
+  std::string (*text_of)(const WarmupReport& report);
+};
+
+/// Opens those that are asked for, so that nothing is compiled for a report that has no place.
+std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arguments) {
+  std::vector<FileReport> reports;
+  if (!arguments.trace_file.empty() && arguments.trace_file == arguments.html_file)
+    return usage_failure("--trace and --html both name " + arguments.trace_file +
+                         "; name two files");
+  for (const auto& [option, path, text_of] :
+       {std::tuple("--trace", &arguments.trace_file, &to_trace),
+        std::tuple("--html", &arguments.html_file, &to_html)}) {
+    if (path->empty()) continue;
+    auto opened = OutputFile::open(*path, option);
+    if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+    reports.push_back({std::get<OutputFile>(std::move(opened)), text_of});
+  }
+  return reports;
+}
+
 /// `found` gets what was there already.
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
-             std::set<Target>& found, Output& output) {
+             std::vector<FileReport> files, std::set<Target>& found, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
     return runtime.warmup({.architectures = architectures,
@@ -69,13 +94,14 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
                            }});
   }();
   if (!warmed) return failure_of(warmed.error());
-  if (!arguments.trace_file.empty())
-    if (auto failure = write_output(arguments.trace_file, to_trace(*warmed)))
-      return *std::move(failure);
-  if (!arguments.html_file.empty())
-    if (auto failure = write_output(arguments.html_file, to_html(*warmed)))
-      return *std::move(failure);
-  return report.finish(*warmed);
+  auto exit = report.finish(*warmed);
+  // One that cannot be written takes no other with it.
+  for (auto& [file, text_of] : files)
+    if (const auto failure = file.write(text_of(*warmed), stop.token())) {
+      output.message("kiln: " + failure->message);
+      if (exit == ExitCode::done) exit = failure->exit;
+    }
+  return exit;
 }
 
 constexpr std::chrono::minutes kLongestUpload{10};
@@ -145,8 +171,11 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (failed) directory = settings->runtime.cache_directory;
   const PrewarmReport report(manifest, std::move(directory), output);
   if (arguments.dry_run) return look_up(runtime, ids, manifest.kernels, names, report);
+  auto files = open_reports(arguments);
+  if (auto* failure = std::get_if<Failure>(&files)) return std::move(*failure);
   std::set<Target> found;
-  auto warmed = warm(runtime, names, arguments, stop, report, found, output);
+  auto warmed = warm(runtime, names, arguments, stop, report,
+                     std::get<std::vector<FileReport>>(std::move(files)), found, output);
   if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
   // What was compiled is on its way already; what was found may not be there yet.
   const bool all_sent =

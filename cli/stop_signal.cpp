@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 
 namespace kiln::cli {
@@ -9,6 +10,8 @@ namespace {
 
 // Between looks at whether it is over.
 constexpr timespec kTick{.tv_sec = 0, .tv_nsec = 50'000'000};
+// From the first signal to the end, of the two seconds that it may take.
+constexpr std::chrono::milliseconds kLongestEnd{1700};
 
 }  // namespace
 
@@ -22,10 +25,17 @@ StopSignal::StopSignal() {
 }
 
 void StopSignal::wait() {
+  using Clock = std::chrono::steady_clock;
+  int first = 0;
+  Clock::time_point longest;
   while (!end_.stop_requested()) {
     const int number = ::sigtimedwait(&signals_, nullptr, &kTick);
+    if (number > 0 && first != 0) ::_exit(128 + number);
+    // The verb hangs, as in a write to a pipe whose reader does not read.
+    if (first != 0 && Clock::now() > longest) ::_exit(128 + first);
     if (number <= 0) continue;
-    if (source_.stop_requested()) ::_exit(128 + number);
+    first = number;
+    longest = Clock::now() + kLongestEnd;
     source_.request_stop();
   }
 }

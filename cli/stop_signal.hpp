@@ -10,8 +10,8 @@
 
 namespace kiln::cli {
 
-/// While it lives the two signals end nothing; the first one requests a stop, and a second one ends
-/// the process at once.
+/// While it lives the two signals end nothing; the first one requests a stop. A second one ends the
+/// process at once, and so does time: a verb that is stopped has less than two seconds to end.
 class StopSignal {
  public:
   StopSignal();

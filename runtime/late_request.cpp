@@ -83,7 +83,11 @@ Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_
                             "it is being built and not ready yet: " + miss.message());
         if (!seal.begin_build(subject)) return failure(*wish, not_yet);
         const bool started = threads.start([this, id, &spec, wish, subject] {
-          wish->stop = [this] { return threads.stopping(); };
+          const auto until = Clock::now() + options.compile_limit;
+          wish->stop = [this, until] {
+            return threads.stopping() ||
+                   (options.compile_limit.count() > 0 && Clock::now() > until);
+          };
           const auto outcome = service.obtain(*wish);
           note(id, spec, *wish, subject.second, outcome);
           if (outcome.origin == Origin::compiled)

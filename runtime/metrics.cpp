@@ -1,16 +1,10 @@
-#include <cstdio>
 #include <string>
 
 #include "kiln/runtime.hpp"
+#include "runtime/decimal_text.hpp"
 
 namespace kiln {
 namespace {
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", seconds);
-  return text;
-}
 
 class Text {
  public:
@@ -31,13 +25,12 @@ class Text {
     std::uint64_t within = 0;
     for (std::size_t i = 0; i < times.counts.size(); ++i) {
       within += times.counts[i];
-      const auto bound = i < TimeHistogram::kBounds.size() ? seconds_text(TimeHistogram::kBounds[i])
+      const auto bound = i < TimeHistogram::kBounds.size() ? decimal_text(TimeHistogram::kBounds[i])
                                                            : std::string("+Inf");
       value(std::string(name) + "_bucket{le=\"" + bound + "\"}", within);
     }
-    char sum[48];
-    std::snprintf(sum, sizeof sum, "%.6f", static_cast<double>(times.microseconds) / 1e6);
-    text_ += std::string("kiln_") + name + "_sum " + sum + '\n';
+    text_ += std::string("kiln_") + name + "_sum " +
+             decimal_text(static_cast<double>(times.microseconds) / 1e6, 6) + '\n';
     value(std::string(name) + "_count", within);
   }
   std::string take() { return std::move(text_); }

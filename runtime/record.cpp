@@ -1,7 +1,10 @@
 #include "kiln/record.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +17,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kKind = "kiln recording";
 constexpr int kSchema = 1;
+// Far beyond what a recording needs. Messages show values by recursion, which a deep one would
+// crash.
+constexpr int kMostNested = 16;
+constexpr std::string_view kMarkOfEditors = "\xef\xbb\xbf";  // UTF-8's byte-order mark
 
 std::string text_of(const Json& json, int indent = -1) {
   // A source need not be UTF-8; one that is not has no recording that compiles to the same key.
@@ -58,9 +65,14 @@ class Reader {
     if (!found->is_array()) fault(name, "is no list");
     return found->is_array() ? &*found : nullptr;
   }
-  bool is_object(const Json& value, const char* name) {
+  /// An object with none but the `known` members: one that is not read could change the code.
+  bool is_object(const Json& value, const char* name, std::initializer_list<const char*> known) {
     if (!value.is_object()) fault(name, "holds what is no object");
-    return value.is_object();
+    if (!value.is_object()) return false;
+    for (const auto& [member, ignored] : value.items())
+      if (std::find(known.begin(), known.end(), member) == known.end())
+        fault(member.c_str(), "is no member of " + std::string(name));
+    return true;
   }
   void fault(const char* name, const std::string& what) {
     if (fault_.empty()) fault_ = std::string("\"") + name + "\" " + what;
@@ -77,8 +89,10 @@ class Reader {
     return json.is_boolean();
   }
   static bool assign(const Json& json, int& value) {
-    if (json.is_number_integer()) value = json.get<int>();
-    return json.is_number_integer();
+    const auto wide = json.is_number_integer() ? json.get<std::int64_t>() : -1;
+    const bool fits = wide >= 0 && wide <= std::numeric_limits<int>::max();
+    if (fits) value = static_cast<int>(wide);
+    return fits;
   }
   static bool assign(const Json& json, std::vector<std::string>& value) {
     if (!json.is_array()) return false;
@@ -94,7 +108,10 @@ class Reader {
 RecordedKernel kernel_of(const Json& json, Reader& reader) {
   RecordedKernel kernel;
   auto& spec = kernel.spec;
-  if (!reader.is_object(json, "kernels")) return kernel;
+  if (!reader.is_object(json, "kernels",
+                        {"name", "source", "variants", "entry", "name_expression", "key", "options",
+                         "minimal", "oldest_sm", "unstored", "architectures"}))
+    return kernel;
   reader.take(json, "name", spec.name, true);
   reader.take(json, "source", spec.source, true);
   reader.take(json, "entry", spec.entry);
@@ -109,14 +126,14 @@ RecordedKernel kernel_of(const Json& json, Reader& reader) {
   if (unstored) spec.unknown_inputs = UnknownInputs::compile_without_storing;
   if (const auto* const variants = reader.list(json, "variants"))
     for (const auto& variant : *variants) {
-      if (!reader.is_object(variant, "variants")) continue;
+      if (!reader.is_object(variant, "variants", {"arch", "source"})) continue;
       auto& added = spec.variants.emplace_back();
       reader.take(variant, "arch", added.architecture, true);
       reader.take(variant, "source", added.source, true);
     }
   if (const auto* const fields = reader.list(json, "key"))
     for (const auto& field : *fields) {
-      if (!reader.is_object(field, "key")) continue;
+      if (!reader.is_object(field, "key", {"name", "type", "value"})) continue;
       auto& added = spec.key.emplace_back();
       reader.take(field, "name", added.name, true);
       reader.take(field, "type", added.type, true);
@@ -186,6 +203,7 @@ std::string to_json(const Recording& recording) {
 }
 
 bool is_recording(std::string_view text) noexcept {
+  if (text.starts_with(kMarkOfEditors)) text.remove_prefix(kMarkOfEditors.size());
   // The member stands first, as to_json() writes it.
   const auto at = text.find("\"kind\"");
   return at != std::string_view::npos && text.find(kKind, at) != std::string_view::npos &&
@@ -197,7 +215,13 @@ Result<Recording> read_recording(std::string_view text, const std::string& file)
     return Error(ErrorCode::invalid_argument,
                  file + " is no recording that can be read: " + what + "; record it anew");
   };
-  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  bool too_deep = false;
+  const auto look = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMostNested;
+    return !too_deep;
+  };
+  const auto json = Json::parse(text, look, /*allow_exceptions=*/false);
+  if (too_deep) return wrong("it is nested too deep");
   if (!json.is_object()) return wrong("it is no JSON object");
   Reader reader;
   std::string kind;
@@ -207,6 +231,8 @@ Result<Recording> read_recording(std::string_view text, const std::string& file)
   if (kind != kKind) reader.fault("kind", "is not \"" + std::string(kKind) + '"');
   if (schema != kSchema)
     reader.fault("schema", "is " + std::to_string(schema) + ", not " + std::to_string(kSchema));
+  // After these two, because another schema may have other members.
+  reader.is_object(json, "a recording", {"kind", "schema", "sources", "kernels"});
   Recording recording;
   if (const auto sources = json.find("sources"); sources == json.end() || !sources->is_object())
     reader.fault("sources", "is no object");

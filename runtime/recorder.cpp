@@ -6,11 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
 
 namespace kiln {
 namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestLock{1000}, kLockPoll{2};
 
 class Descriptor {
  public:
@@ -58,6 +66,28 @@ Result<std::string> read_all(int file, const std::filesystem::path& name) {
   }
 }
 
+// A file that another process has locked and does not give back must not hold a warmup up: what is
+// recorded is kept, and written with what comes next. After the first time it waits no more to
+// speak of.
+Status lock(int file, const std::filesystem::path& name, std::chrono::milliseconds longest) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return failed(name);
+    if (std::chrono::steady_clock::now() > until)
+      return failed(name, "another process has it locked");
+    std::this_thread::sleep_for(kLockPoll);
+  }
+  return {};
+}
+
+// JSON holds nothing else: another text would come back as another kernel.
+bool is_utf8(const std::string& text) {
+  using Handler = nlohmann::json::error_handler_t;
+  const nlohmann::json json = text;
+  return json.dump(-1, ' ', false, Handler::ignore).size() ==
+         json.dump(-1, ' ', false, Handler::replace).size();
+}
+
 // Whether `file` still has that name: another process may have put its own there meanwhile.
 bool is_current(int file, const std::filesystem::path& name) {
   struct stat here {};
@@ -73,35 +103,50 @@ void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_vie
   if (file_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (!noted_.emplace(index, architecture).second) return;
-  news_.kernels.push_back({spec, {std::string(architecture)}});
-  for (const auto& file : program.closure.memory)
+  std::map<std::string, std::string> sources;
+  for (const auto& file : program.closure.memory) {
     // Stubs and generated headers are made anew from these.
-    if (const auto source = sources_.find(file.name); source && *source != nullptr)
-      news_.sources[file.name] = *(*source)->text;
+    const auto source = sources_.find(file.name);
+    if (!source || *source == nullptr) continue;
+    const auto& text = *(*source)->text;
+    if (!is_utf8(text)) {
+      not_recorded_ = "kernel " + spec.name + " is not recorded: its source " + file.name +
+                      " is not UTF-8, as JSON must be; save it as UTF-8";
+      return;
+    }
+    sources[file.name] = text;
+  }
+  news_.kernels.push_back({spec, {std::string(architecture)}});
+  news_.sources.merge(sources);
 }
 
-void Recorder::take_news() {
-  const auto news = std::exchange(news_, {});
-  if (const auto status = merge(recording_, news); !status) warn_once(status.error().message());
-}
-
-void Recorder::warn_once(const std::string& message) {
-  if (log_ && !std::exchange(warned_, true)) log_(LogLevel::warning, message);
+Status Recorder::take_news() {
+  return merge(recording_, std::exchange(news_, {}));
 }
 
 Recording Recorder::recording() {
   const std::lock_guard lock(mutex_);
-  take_news();
+  static_cast<void>(take_news().ok());  // less a source that was edited meanwhile
   return recording_;
 }
 
 void Recorder::flush() {
   if (file_.empty()) return;
-  const std::lock_guard lock(mutex_);
-  if (noted_.size() == written_) return;
-  written_ = noted_.size();
-  take_news();
-  if (const auto status = add_to_file(recording_); !status) warn_once(status.error().message());
+  std::string trouble;
+  {
+    const std::lock_guard lock(mutex_);
+    if (noted_.size() == written_) return;
+    written_ = noted_.size();
+    auto status = take_news();
+    const auto written = add_to_file(recording_);
+    if (status) status = written;
+    if (!status && !std::exchange(warned_, true))
+      trouble = status.error().message();
+    else
+      trouble = std::exchange(not_recorded_, {});
+  }
+  // Without the mutex: the sink may ask the Runtime something.
+  if (log_ && !trouble.empty()) log_(LogLevel::warning, trouble);
 }
 
 // Read, merged and replaced under a lock on the file itself, so that ranks can share one and a kill
@@ -115,8 +160,8 @@ Status Recorder::add_to_file(const Recording& news) const {
     if (::fstat(file.get(), &kind) != 0) return failed(file_);
     // A device would be replaced by a file.
     if (!S_ISREG(kind.st_mode)) return failed(file_, "it is not a regular file");
-    while (::flock(file.get(), LOCK_EX) != 0)
-      if (errno != EINTR) return failed(file_);
+    if (auto status = lock(file.get(), file_, warned_ ? milliseconds{20} : kLongestLock); !status)
+      return status;
     if (!is_current(file.get(), file_)) continue;
     KILN_TRY(const auto text, read_all(file.get(), file_));
     Recording all;
@@ -124,9 +169,10 @@ Status Recorder::add_to_file(const Recording& news) const {
       KILN_TRY(all, read_recording(text, file_.string()));
     }
     if (auto status = merge(all, news); !status) return failed(file_, status.error().message());
+    // Under the lock it is what a killed process has left, or something else that is in the way.
     const auto pending = file_.string() + ".new";
-    const Descriptor next(
-        ::open(pending.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+    ::unlink(pending.c_str());
+    const Descriptor next(::open(pending.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (next.get() < 0 || !write_all(next.get(), to_json(all))) return failed(file_);
     if (std::rename(pending.c_str(), file_.c_str()) != 0) return failed(file_);
     return {};

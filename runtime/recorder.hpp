@@ -31,8 +31,7 @@ class Recorder {
   Recording recording();
 
  private:
-  void take_news();  // with the mutex held, as the next two
-  void warn_once(const std::string& message);
+  Status take_news();  // with the mutex held, as the next
   Status add_to_file(const Recording& news) const;
 
   const std::filesystem::path file_;
@@ -43,6 +42,7 @@ class Recorder {
   std::size_t written_ = 0;  // of these
   Recording news_;           // not in `recording_` yet
   Recording recording_;
+  std::string not_recorded_{};  // why a kernel is not, until it is told
   bool warned_ = false;
 };
 

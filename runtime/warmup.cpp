@@ -183,8 +183,10 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
 
   const auto run = std::make_shared<WarmupRun>(state, jobs);
   std::map<std::uint32_t, std::size_t> ranks;
-  for (std::size_t rank = 0; rank < options.groups.size(); ++rank)
+  for (std::size_t rank = 0; rank < options.groups.size(); ++rank) {
+    run->add_group(options.groups[rank]);
     for (const auto id : options.groups[rank].kernels) ranks.emplace(id.index, rank);
+  }
   for (std::uint32_t index = 0; index < registered; ++index) {
     const auto rank = ranks.find(index);
     for (const auto& architecture : distinct)

@@ -33,6 +33,7 @@ Json json_of(const KernelReport& kernel) {
                {"verify_ms", in_milliseconds(kernel.verify)},
                {"compile_ms", in_milliseconds(kernel.compile)},
                {"load_ms", in_milliseconds(kernel.load)},
+               {"load_began_ms", in_milliseconds(kernel.load_began)},
                {"lane", kernel.lane},
                {"retried", kernel.retried},
                {"header_shared", kernel.header_shared},
@@ -104,9 +105,8 @@ std::string to_trace(const WarmupReport& report) {
     const auto name = kernel.kernel + " " + kernel.architecture;
     const auto worked = kernel.compile.count() != 0 ? kernel.compile : kernel.verify;
     event(name, std::string(to_string(kernel.origin)).c_str(), kernel.began, worked, kernel.lane);
-    // Loads are the calling thread's, after the rest.
-    if (kernel.load.count() != 0)
-      event("load " + name, "load", kernel.began + worked, kernel.load, 0);
+    // Loads are the calling thread's, one after the other.
+    if (kernel.load.count() != 0) event("load " + name, "load", kernel.load_began, kernel.load, 0);
   }
   return text_of({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}});
 }

@@ -1,12 +1,12 @@
 // The report of a warmup as one page: a timeline by thread, and a table. Nothing in it is fetched
 // from anywhere, and no script runs.
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kiln/warmup.hpp"
+#include "runtime/decimal_text.hpp"
 
 namespace kiln {
 namespace {
@@ -71,33 +71,30 @@ std::string escaped(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        out += c;
+        // What no document may hold, such as the colours in a compiler's log.
+        out +=
+            (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c;
     }
   }
   return out;
 }
 
-std::string number(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
-
 std::string milliseconds_text(std::chrono::nanoseconds time) {
-  return number(static_cast<double>(time.count()) / 1e6, 1);
+  return decimal_text(static_cast<double>(time.count()) / 1e6, 1);
 }
 
 // As long as a person reads it: "12.3 ms", "4.70 s".
 std::string time_text(std::chrono::nanoseconds time) {
-  return time < std::chrono::seconds(1) ? milliseconds_text(time) + " ms"
-                                        : number(static_cast<double>(time.count()) / 1e9, 2) + " s";
+  return time < std::chrono::seconds(1)
+             ? milliseconds_text(time) + " ms"
+             : decimal_text(static_cast<double>(time.count()) / 1e9, 2) + " s";
 }
 
 std::string size_text(std::size_t bytes) {
   constexpr double kKibibyte = 1024;
   const double kibibytes = static_cast<double>(bytes) / kKibibyte;
-  return kibibytes < kKibibyte ? number(kibibytes, 1) + " KiB"
-                               : number(kibibytes / kKibibyte, 1) + " MiB";
+  return kibibytes < kKibibyte ? decimal_text(kibibytes, 1) + " KiB"
+                               : decimal_text(kibibytes / kKibibyte, 1) + " MiB";
 }
 
 std::string counted(std::size_t kernels) {
@@ -113,7 +110,7 @@ class Page {
   explicit Page(const WarmupReport& report) : report_(report), text_(kHead) {
     whole_ = report.time;
     for (const auto& kernel : report.kernels) {
-      whole_ = std::max(whole_, kernel.began + worked(kernel) + kernel.load);
+      whole_ = std::max({whole_, kernel.began + worked(kernel), kernel.load_began + kernel.load});
       lanes_ = std::max(lanes_, kernel.lane);
     }
     if (whole_.count() == 0) whole_ = std::chrono::nanoseconds(1);
@@ -180,8 +177,7 @@ class Page {
                     [](const auto& kernel) { return kernel.load.count() != 0; })) {
       text_ += "<div class=lane><b>load</b><div>";
       for (const auto& kernel : report_.kernels)
-        if (kernel.load.count() != 0)
-          bar(kernel, "load", kernel.began + worked(kernel), kernel.load);
+        if (kernel.load.count() != 0) bar(kernel, "load", kernel.load_began, kernel.load);
       text_ += "</div></div>\n";
     }
     text_ += "<div class=axis>";
@@ -191,8 +187,8 @@ class Page {
   }
 
   std::string percent(std::chrono::nanoseconds time) const {
-    return number(100.0 * static_cast<double>(time.count()) / static_cast<double>(whole_.count()),
-                  3);
+    return decimal_text(
+        100.0 * static_cast<double>(time.count()) / static_cast<double>(whole_.count()), 3);
   }
 
   void bar(const KernelReport& kernel, std::string_view kind, std::chrono::nanoseconds began,

@@ -20,6 +20,8 @@ constexpr std::chrono::microseconds kShortestSleep{2000}, kLongestSleep{40000};
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
 constexpr milliseconds kPatience{1200};
+// The driver is not told of every hit: to wake it takes longer than to read an entry.
+constexpr milliseconds kBetweenNews{2};
 // How long beyond its limit a compile on a thread may go on until it is given up.
 constexpr milliseconds kGrace{500};
 
@@ -35,6 +37,11 @@ void WarmupRun::add(KernelId id, const KernelSpec& spec, std::string architectur
   task.report.architecture = std::move(architecture);
   task.report.group = std::move(group);
   to_look_.push_back(&task);
+}
+
+void WarmupRun::add_group(const WarmupGroup& group) {
+  auto& kernels = groups_[group.name];
+  for (const auto id : group.kernels) kernels.insert(id.index);
 }
 
 bool WarmupRun::start_thread() {
@@ -56,10 +63,21 @@ void WarmupRun::work(unsigned lane) {
     --active_;
     const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
     changed_.notify_all();
-    if (!ended_.empty()) finished_.notify_all();
+    tell_driver();
     if (!stays) return;
   }
   --threads_;
+  finished_.notify_all();
+}
+
+// At once of what took long and of the last one; of hits only now and then.
+void WarmupRun::tell_driver() {
+  if (ended_.empty()) return;
+  const auto now = Clock::now();
+  const bool is_hit = ended_.back()->report.compile.count() == 0;
+  const bool is_last = done_ + ended_.size() == tasks_.size();
+  if (is_hit && !is_last && now < last_news_ + kBetweenNews) return;
+  last_news_ = now;
   finished_.notify_all();
 }
 
@@ -106,10 +124,10 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         ++compiling_;
         task->reserved_bytes = bytes_of(*task);
         compiling_bytes_ += task->reserved_bytes;
-        if (compiling_changed_) finished_.notify_all();
         return {task, Reach::make};
       }
       if (all_busy) {
+        if (!ended_.empty()) finished_.notify_all();
         const auto sleep = time_to_sleep();
         lock.unlock();
         state_.service.wait_for_change(sleep);
@@ -176,7 +194,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
 
   auto& report = task.report;
   report.key = outcome->key;
-  report.compile += outcome->compile_time;
+  report.compile = outcome->compile_time;
   report.peak_bytes = outcome->peak_bytes;
   report.header_shared = outcome->header_shared;
   report.lane = lane;
@@ -311,6 +329,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
         const auto status = load(task.id, task.report.architecture);
         const auto took = Clock::now() - started;
         lock.lock();
+        task.report.load_began = started - start_;
         task.report.load = took;
         if (!status) {
           task.report.status = status;
@@ -360,13 +379,12 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
 
 bool WarmupRun::ready(std::string_view group) const {
   const std::lock_guard lock(mutex_);
-  bool any = group.empty();
-  for (const auto& task : tasks_) {
-    if (!group.empty() && task.report.group != group) continue;
-    any = true;
-    if (!task.done || !task.report.status) return false;
-  }
-  return any;
+  const auto known = groups_.find(group);
+  if (!group.empty() && known == groups_.end()) return false;
+  return std::all_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
+    const bool wanted = group.empty() || known->second.contains(task.id.index);
+    return !wanted || (task.done && task.report.status.ok());
+  });
 }
 
 }  // namespace kiln

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +41,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   /// `rank`: that of its group; kernels of a lower one come first.
   void add(KernelId id, const KernelSpec& spec, std::string architecture, std::string group,
            std::size_t rank);
+
+  /// For ready(); a kernel may be in several, and a group may have none.
+  void add_group(const WarmupGroup& group);
 
   /// Fills in what the run tells of `report`: the kernels, the jobs, and why it stopped.
   void drive(const WarmupOptions& options, const Load& load, WarmupReport& report);
@@ -77,6 +81,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
+  void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
@@ -101,15 +106,17 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::atomic<bool> stopped_{false};
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;   // for the threads
-  std::condition_variable finished_;  // for the driver
-  std::deque<Task> tasks_;            // never move
+  std::condition_variable changed_;                                     // for the threads
+  std::condition_variable finished_;                                    // for the driver
+  std::deque<Task> tasks_;                                              // never move
+  std::map<std::string, std::set<std::uint32_t>, std::less<>> groups_;  // by name
   std::deque<Task*> to_look_;
   std::set<std::pair<Place, Task*>> waiting_;  // for a compile
   std::deque<Task*> busy_;                     // somebody else compiles them
   bool work_is_shared_ = false;
   unsigned busy_in_a_row_ = 0;
-  Clock::time_point last_end_ = start_;  // when a kernel had its outcome
+  Clock::time_point last_end_ = start_;   // when a kernel had its outcome
+  Clock::time_point last_news_ = start_;  // when the driver was told
   std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report

@@ -1,7 +1,11 @@
 // kiln prewarm as a service: workers, limits, signals, recordings and what it writes down. The
 // kernels come from recordings, and the fake NVRTC does what they tell it.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -45,13 +49,14 @@ class PrewarmService : public CliTest {
   }
 
   /// Starts the command, and gives its process once `line` stands in the log of compiles.
-  pid_t start(std::vector<std::string> given, const std::string& line) const {
+  /// Its standard output goes to `out`, or nowhere.
+  pid_t start(std::vector<std::string> given, const std::string& line, int out = -1) const {
     auto wish = request(std::move(given));
     std::vector<std::string> variables;
     for (const auto& [name, value] : wish.environment) variables.push_back(name + "=" + value);
     const pid_t child = start_child([&] {
       const int null = ::open("/dev/null", O_WRONLY);
-      ::dup2(null, STDOUT_FILENO);
+      ::dup2(out >= 0 ? out : null, STDOUT_FILENO);
       ::dup2(null, STDERR_FILENO);
       ::execve(KILN_CLI_PATH, detail::pointers_to(wish.arguments).data(),
                detail::pointers_to(variables).data());
@@ -189,7 +194,70 @@ TEST_F(PrewarmService, ATraceAndAPageAreWritten) {
   const auto events = nlohmann::json::parse(read_file(trace), nullptr, false)["traceEvents"];
   EXPECT_EQ(events.size(), 2u);
   EXPECT_NE(read_file(page).find("2 compiled"), std::string::npos);
-  EXPECT_EQ(kiln(arguments(file, {"--html", "/no/such/page.html"})).exit_code, 1);
+}
+
+TEST_F(PrewarmService, AReportWithoutAPlaceIsRefusedBeforeAnythingIsCompiled) {
+  const auto file = recording({{"a", ""}});
+  const auto pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string option : {"--trace", "--html"})
+    for (const auto& path :
+         {std::string("/no/such/report"), directory_.path().string(), pipe.string()}) {
+      const auto result = kiln(arguments(file, {option, path}));
+      EXPECT_EQ(result.exit_code, 2) << result.err;
+      for (const auto& part : {path, "with " + option + " FILE"})
+        EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+    }
+  const auto both = (directory_ / "both").string();
+  EXPECT_EQ(kiln(arguments(file, {"--trace", both, "--html", both})).exit_code, 2);
+  // What was there is kept, and what was made for nothing goes.
+  const auto kept = directory_ / "kept", made = directory_ / "made";
+  write_file(kept, "kept");
+  EXPECT_EQ(kiln(arguments(file, {"--trace", kept.string(), "--html", "/no/such"})).exit_code, 2);
+  EXPECT_EQ(kiln(arguments(file, {"--trace", made.string(), "--html", "/no/such"})).exit_code, 2);
+  EXPECT_EQ(read_file(kept), "kept");
+  EXPECT_FALSE(std::filesystem::exists(made));
+  EXPECT_FALSE(std::filesystem::exists(log())) << "something was compiled";
+}
+
+TEST_F(PrewarmService, AReportThatCannotBeWrittenCostsNoOther) {
+  const auto page = directory_ / "page.html";
+  write_file(page, std::string(100'000, 'x'));
+  const auto result = kiln(arguments(recording({{"a", ""}, {"b", ""}}),
+                                     {"--trace", "/dev/full", "--html", page.string(), "--json"}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("cannot write /dev/full"), std::string::npos) << result.err;
+  EXPECT_EQ(report_of(result)["compiled"], 2);
+  EXPECT_EQ(entries().size(), 2u);
+  EXPECT_NE(read_file(page).find("2 compiled"), std::string::npos);
+  EXPECT_EQ(read_file(page).find('x', read_file(page).find("</html>")), std::string::npos);
+}
+
+TEST_F(PrewarmService, APipeThatIsReadGetsItsReport) {
+  const auto pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  EXPECT_EQ(kiln(arguments(recording({{"a", ""}}), {"--trace", pipe.string()})).exit_code, 0);
+  std::string text(4096, '\0');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(reader, text.data(), 4096), 0)));
+  ::close(reader);
+  EXPECT_EQ(nlohmann::json::parse(text, nullptr, false)["traceEvents"].size(), 1u) << text;
+}
+
+// Who reads its output may have stopped to: a signal ends it all the same.
+TEST_F(PrewarmService, ASignalEndsItWhileNobodyReadsWhatItWrites) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  while (::write(ends[1], "x", 1) == 1) continue;
+  // As the other end of it is for most programs.
+  ::fcntl(ends[1], F_SETFL, 0);
+  const auto child = start(arguments(recording({{"a", ""}}), {"-j", "1"}), "end // a", ends[1]);
+  while (entries().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ::kill(child, SIGTERM);
+  EXPECT_EQ(wait_for(child), 128 + SIGTERM);
+  for (const int end : ends) ::close(end);
+  expect_no_process_is_left();
 }
 
 TEST_F(PrewarmService, RecordingsAreMergedAndCompared) {

@@ -198,6 +198,19 @@ TEST(Layering, TheStoreMakesItsSystemCallsThroughTheTable) {
   }
 }
 
+// An embedding program may have called setlocale(): printf then writes 0,5, which is no JSON, no
+// CSS and no number of Prometheus'.
+TEST(Layering, TheLibraryWritesNoFractionByPrintf) {
+  const std::regex fraction(R"("[^"\n]*%[-+#0']*[0-9*]*(\.[0-9*]*)?l?[aefgAEFG])");
+  for (const auto* folder : {"cache", "runtime"})
+    for (const auto& file : sources_below(folder)) {
+      if (file.lexically_relative(kRoot).string().rfind("runtime/bench/", 0) == 0) continue;
+      const auto text = text_of(file);
+      EXPECT_FALSE(std::regex_search(text, fraction)) << file << ": use decimal_text()";
+    }
+  EXPECT_TRUE(std::regex_search(std::string(R"(("%.*f", 1))"), fraction));
+}
+
 TEST(Layering, TheFakeDriverKnowsNothingOfKiln) {
   for (const auto& include : includes_below("tests/support/fake_driver")) {
     if (!include.quoted) continue;

@@ -1,7 +1,10 @@
 // Recordings: what a run used, written down, put together, compared, and compiled elsewhere.
 #include "kiln/record.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -56,6 +59,11 @@ TEST_F(RecordTest, WhatIsNoRecordingIsNamed) {
            {"", "no JSON"},
            {"[]", "no JSON object"},
            {R"({"kind": "kiln recording", "schema": 2, "sources": {}, "kernels": []})", "schema"},
+           {R"({"kind": "kiln recording", "schema": 4294967297})", "schema"},
+           {R"({"kind": "kiln recording", "schema": )" + std::string(100'000, '['), "too deep"},
+           {R"({"kind": "kiln recording", "schema": 1, "sources": {}, "kernels": [{"name": "a",
+                "source": "a", "architectures": [], "optoins": ["-G"]}]})",
+            "optoins"},
            {R"({"kind": "kiln recording", "schema": 1, "kernels": []})", "sources"},
            {R"({"kind": "kiln recording", "schema": 1, "sources": {"a": 1}, "kernels": []})",
             "sources"},
@@ -154,6 +162,49 @@ TEST_F(RecordTest, AFileThatCannotBeWrittenIsWarnedAboutOnceAndCostsNothing) {
   auto runtime = open(options);
   for (const auto* name : {"a", "b"}) EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
   EXPECT_EQ(warnings_with("KILN_RECORD"), 1u);
+}
+
+TEST_F(RecordTest, AKernelWhoseSourceIsNotUtf8IsNamedAndLeftOut) {
+  auto runtime = open(recording_options());
+  ASSERT_TRUE(runtime.add_source("latin.cu", "// caf\xe9\n"));
+  const auto latin = runtime.add({.name = "latin", .source = "latin.cu"});
+  ASSERT_TRUE(latin) << message_of(latin);
+  EXPECT_TRUE(runtime.artifact(*latin, kArch));
+  EXPECT_TRUE(runtime.artifact(add(runtime, "caf\u00e9", ""), kArch));
+  EXPECT_EQ(warnings_with("latin.cu is not UTF-8"), 1u);
+  ASSERT_EQ(recorded().kernels.size(), 1u);
+  EXPECT_EQ(recorded().kernels[0].spec.name, "caf\u00e9");
+}
+
+TEST_F(RecordTest, AByteOrderMarkIsNoPartOfIt) {
+  const Recording recording{.sources = {{"a.cu", "1"}},
+                            .kernels = {{{.name = "a", .source = "a.cu"}, {"sm_90"}}}};
+  const auto text = "\xef\xbb\xbf" + to_json(recording);
+  EXPECT_TRUE(is_recording(text));
+  const auto read = read_recording(text, "file");
+  ASSERT_TRUE(read) << message_of(read);
+  EXPECT_EQ(*read, recording);
+}
+
+TEST_F(RecordTest, AFileThatAnotherLocksHoldsNobodyUpAndIsWrittenLater) {
+  ASSERT_EQ(::mkfifo((file_.string() + ".new").c_str(), 0600), 0) << "something in the way, too";
+  const int other = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  auto options = recording_options();
+  const Runtime* asked = nullptr;
+  std::size_t told = 0;
+  options.log = [&](LogLevel, std::string_view message) {
+    if (message.find("locked") == std::string_view::npos) return;
+    ++told;
+    EXPECT_EQ(asked->recording().kernels.size(), 1u);
+  };
+  auto runtime = open(options);
+  asked = &runtime;
+  for (const auto* name : {"a", "b"}) EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
+  EXPECT_EQ(told, 1u);
+  ::close(other);
+  EXPECT_TRUE(runtime.artifact(add(runtime, "c", ""), kArch));
+  EXPECT_EQ(recorded().kernels.size(), 3u);
 }
 
 TEST_F(RecordTest, APipeOrADeviceIsNeitherWaitedForNorReplaced) {

@@ -109,6 +109,21 @@ TEST_F(SealTest, AFailedLateBuildKeepsItsError) {
   EXPECT_EQ(begun("bad"), 1u);
 }
 
+// A compiler that never ends is no reason to keep its process for ever.
+TEST_F(SealTest, ALateBuildKeepsToTheCompileLimit) {
+  auto options = worker_options();
+  options.compile_limit = std::chrono::milliseconds(200);
+  auto runtime = sealed({.on_miss = OnMiss::build_later}, options);
+  const HeldCompile held(directory_ / "may_end");
+  const auto id = add(runtime, "runaway", "deaf until " + held.file());
+  // The second begins when the first has been given up.
+  while (begun("runaway") < 2) {
+    EXPECT_EQ(runtime.artifact(id, kArch).error().code(), ErrorCode::not_ready);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(ended("runaway"), 0u);
+}
+
 TEST_F(SealTest, AWarmupGoesOnAfterTheSeal) {
   auto runtime = sealed({});
   ASSERT_TRUE(runtime.warmup({.architectures = {kArch}}));

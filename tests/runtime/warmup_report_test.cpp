@@ -1,5 +1,8 @@
 // The report of a warmup as JSON, as a trace and as a page, and the counters for Prometheus.
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "support/fake_compiler.hpp"
 
@@ -14,7 +17,7 @@ class WarmupReportTest : public FakeCompilerFixture {
     auto runtime = open(fake_options());
     add(runtime, "good", "slow 5");
     EXPECT_TRUE(runtime.add_source("evil.cu", "// evil\n"));
-    EXPECT_TRUE(runtime.add({.name = "<b>&\"evil", .source = "evil.cu"}));
+    EXPECT_TRUE(runtime.add({.name = "<b>&\"evil\x1b[31m", .source = "evil.cu"}));
     add(runtime, "bad", "fail");
     auto made = runtime.warmup({.architectures = {kArch}});
     EXPECT_TRUE(made);
@@ -64,10 +67,41 @@ TEST_F(WarmupReportTest, ATraceHasAnEventForEachStep) {
   EXPECT_EQ(events[1]["dur"], 2000.0);
 }
 
+// Viewers nest what overlaps in a row, or drop it.
+TEST_F(WarmupReportTest, InARowOfTheTraceNothingOverlaps) {
+  auto runtime = open(worker_options());
+  add(runtime, "recovers", "crash once " + (directory_ / "crashed").string());
+  for (int i = 0; i < 6; ++i) add(runtime, "good" + std::to_string(i), "slow 4");
+  auto made = runtime.warmup({.architectures = {kArch}, .jobs = 2});
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(report_of(*made, "recovers").retried);
+  for (std::size_t i = 0; i < made->kernels.size(); ++i) {
+    made->kernels[i].load_began = std::chrono::milliseconds(10 * i);
+    made->kernels[i].load = std::chrono::milliseconds(10);
+  }
+  std::map<int, double> ends;
+  auto events =
+      json::parse(to_trace(*made), nullptr, false)["traceEvents"].get<std::vector<json>>();
+  std::sort(events.begin(), events.end(), [](const json& a, const json& b) {
+    return a["ts"].get<double>() < b["ts"].get<double>();
+  });
+  EXPECT_EQ(events.size(), 14u);
+  for (const auto& event : events) {
+    const double begin = event["ts"].get<double>(), end = begin + event["dur"].get<double>();
+    auto& last = ends[event["tid"].get<int>()];
+    EXPECT_LE(last, begin + 0.001) << event;
+    last = end;
+    if (event["cat"] == "compiled") {
+      EXPECT_LE(end, static_cast<double>(made->time.count()) / 1e3) << event;
+    }
+  }
+}
+
 TEST_F(WarmupReportTest, APageStandsAloneAndEscapesWhatItShows) {
   const auto page = to_html(report());
   EXPECT_EQ(page.find("<b>&\""), std::string::npos);
-  EXPECT_NE(page.find("&lt;b&gt;&amp;&quot;evil"), std::string::npos);
+  EXPECT_NE(page.find("&lt;b&gt;&amp;&quot;evil?[31m"), std::string::npos);
+  EXPECT_EQ(page.find('\x1b'), std::string::npos);
   EXPECT_NE(page.find("told to fail"), std::string::npos);
   for (const auto* fetched : {"http", "<script", "<link", "src=", "url(", "@import"})
     EXPECT_EQ(page.find(fetched), std::string::npos) << fetched;

@@ -98,6 +98,19 @@ TEST_F(WarmupTest, AGroupWithAFailureIsNotReady) {
   EXPECT_FALSE(runtime.ready_for());
 }
 
+TEST_F(WarmupTest, GroupsMayShareKernelsOrHaveNone) {
+  auto runtime = open(fake_options());
+  const auto bad = add(runtime, "bad", "fail");
+  const auto good = add(runtime, "good", "");
+  const auto report = warmup(
+      runtime, {.groups = {{"both", {bad, good}}, {"good", {good}}, {"bad", {bad}}, {"none", {}}}});
+  ASSERT_TRUE(report) << message_of(report);
+  EXPECT_EQ(report->kernels[1].group, "both");
+  EXPECT_TRUE(runtime.ready_for("good"));
+  EXPECT_TRUE(runtime.ready_for("none"));
+  for (const auto* name : {"both", "bad", "unknown"}) EXPECT_FALSE(runtime.ready_for(name)) << name;
+}
+
 TEST_F(WarmupTest, WrongJobsAndGroupsAreRefused) {
   auto runtime = open(fake_options());
   const auto id = add(runtime, "a", "");

@@ -53,13 +53,14 @@ struct KernelReport {
   /// took it, from 1.
   std::chrono::nanoseconds began{};
   unsigned lane = 0;
-  std::chrono::nanoseconds queue{};    ///< from the look-up to its own compile
-  std::chrono::nanoseconds verify{};   ///< reading and checking an entry
-  std::chrono::nanoseconds compile{};  ///< in the compiler
-  std::chrono::nanoseconds load{};     ///< into the driver, on all devices
-  std::uint64_t peak_bytes = 0;        ///< of the worker process that compiled it
-  bool retried = false;                ///< alone, after a failure that may not come again
-  bool header_shared = false;          ///< compiled with a precompiled header; see KernelSpec
+  std::chrono::nanoseconds queue{};       ///< from the look-up to its own compile
+  std::chrono::nanoseconds verify{};      ///< reading and checking an entry
+  std::chrono::nanoseconds compile{};     ///< in the compiler, at its last try
+  std::chrono::nanoseconds load{};        ///< into the driver, on all devices
+  std::chrono::nanoseconds load_began{};  ///< from the start of the warmup; 0 without a load
+  std::uint64_t peak_bytes = 0;           ///< of the worker process that compiled it
+  bool retried = false;                   ///< alone, after a failure that may not come again
+  bool header_shared = false;             ///< compiled with a precompiled header; see KernelSpec
   std::size_t cubin_bytes = 0;
   ResourceUsage usage{};
   std::string log{};  ///< the compiler's warnings
@@ -119,7 +120,7 @@ struct WarmupOptions {
   /// A stop that any thread requests ends the warmup within two seconds, as the time limit does;
   /// what is finished by then is stored, the rest is not_ready in the report.
   std::stop_token cancel{};
-  /// Called at the start, after each kernel, and when a compile begins.
+  /// Called at the start, after each kernel, and soon after a compile has begun.
   std::function<void(const Progress&)> progress{};
 };
 
