@@ -1,10 +1,8 @@
 #include "runtime/artifact_facts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "runtime/grid_control.hpp"
 
@@ -63,73 +61,6 @@ bool read_if_there(const Json& object, const char* name, T& value) {
   return !object.contains(name) || read(object, name, value);
 }
 
-// Takes what to_json() writes piece by piece, and nothing else.
-class WrittenText {
- public:
-  explicit WrittenText(std::string_view text) : rest_(text) {}
-
-  template <class T>
-  void member(std::string_view name, T& value) {
-    literal(std::exchange(first_, false) ? "{\"" : ",\"");
-    literal(name);
-    literal("\":");
-    take(value);
-  }
-  bool ends() {
-    literal("}");
-    return good_ && rest_.empty();
-  }
-
- private:
-  void literal(std::string_view expected) {
-    good_ = good_ && rest_.starts_with(expected);
-    if (good_) rest_.remove_prefix(expected.size());
-  }
-  // Only of characters that stand for themselves.
-  void take(std::string& value) {
-    literal("\"");
-    const auto end = std::find_if(rest_.begin(), rest_.end(), [](char c) {
-      return c == '"' || c == '\\' || c < ' ' || c > '~';
-    });
-    value.assign(rest_.begin(), end);
-    rest_.remove_prefix(value.size());
-    literal("\"");
-  }
-  void take(unsigned& value) {
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    const auto digits = static_cast<std::size_t>(end - rest_.data());
-    good_ = good_ && error == std::errc() && (digits == 1 || !rest_.starts_with('0'));
-    if (good_) rest_.remove_prefix(digits);
-  }
-  void take(bool& value) {
-    value = rest_.starts_with('t');
-    literal(value ? "true" : "false");
-  }
-  void take(std::array<unsigned, 3>& value) {
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      literal(i == 0 ? "[" : ",");
-      take(value[i]);
-    }
-    literal("]");
-  }
-  void take(std::vector<KernelParameter>& value) {
-    literal("[");
-    while (good_ && !rest_.starts_with(']')) {
-      auto& parameter = value.emplace_back();
-      literal(value.size() == 1 ? "[" : ",[");
-      take(parameter.offset);
-      literal(",");
-      take(parameter.bytes);
-      literal("]");
-    }
-    literal("]");
-  }
-
-  std::string_view rest_;
-  bool good_ = true;
-  bool first_ = true;
-};
-
 Json json_of(const std::vector<KernelParameter>& parameters) {
   auto json = Json::array();
   for (const auto& [offset, bytes] : parameters) json.push_back({offset, bytes});
@@ -180,33 +111,7 @@ std::string to_json(const ArtifactFacts& facts) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::optional<ArtifactFacts> facts_as_written(std::string_view text) {
-  WrittenText written(text);
-  ArtifactFacts facts;
-  written.member("architecture", facts.architecture);
-  written.member("block_threads", facts.bounds.block_threads);
-  written.member("cluster_blocks", facts.bounds.cluster_blocks);
-  written.member("kernel", facts.kernel);
-  written.member("local_bytes", facts.usage.local_bytes);
-  written.member("log", facts.log);
-  written.member("max_cluster_blocks", facts.bounds.max_cluster_blocks);
-  written.member("max_threads", facts.bounds.max_threads);
-  written.member("parameter_bytes", facts.parameter_bytes);
-  written.member("parameters", facts.parameters);
-  written.member("registers", facts.usage.registers);
-  written.member("spill_load_bytes", facts.usage.spill_load_bytes);
-  written.member("spill_store_bytes", facts.usage.spill_store_bytes);
-  written.member("static_shared_bytes", facts.usage.static_shared_bytes);
-  written.member("symbol", facts.symbol);
-  written.member("toolchain", facts.toolchain);
-  written.member("triggers_dependents", facts.triggers_dependents);
-  written.member("waits_on_grid", facts.waits_on_grid);
-  if (!written.ends()) return std::nullopt;
-  return facts;
-}
-
 std::optional<ArtifactFacts> facts_from_json(std::string_view text) {
-  if (auto facts = facts_as_written(text)) return facts;
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   ArtifactFacts facts;
   if (!json.is_object() || !read(json, "kernel", facts.kernel) ||

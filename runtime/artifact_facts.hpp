@@ -27,8 +27,5 @@ std::string to_json(const ArtifactFacts& facts);
 /// Empty when `text` is not what to_json() writes. Entries made before a fact was known lack it;
 /// every such fact is one that read_cubin_facts() fills in.
 std::optional<ArtifactFacts> facts_from_json(std::string_view text);
-/// The same for the very form that to_json() gives to facts without anything to escape, which takes
-/// a tenth of the time: all of a parser's would be the longest part of a hit.
-std::optional<ArtifactFacts> facts_as_written(std::string_view text);
 
 }  // namespace kiln
