@@ -151,22 +151,24 @@ Result<TrimReport> Store::trim(const TrimRequest& request) {
            now - candidate.identity.modified_seconds > request.older_than->count();
   };
   std::uint64_t bytes = report.left.bytes;
-  std::size_t count = 0;
-  while (count < candidates.size() &&
-         ((request.max_bytes && bytes > *request.max_bytes) || too_old(candidates[count])))
-    bytes -= std::min(bytes, candidates[count++].bytes());
-  candidates.resize(count);
+  std::vector<Candidate> victims;
+  for (const Candidate& candidate : candidates) {
+    // Not only the first ones are too old: before them stand those of a wrong clock.
+    if (!(request.max_bytes && bytes > *request.max_bytes) && !too_old(candidate)) continue;
+    bytes -= std::min(bytes, candidate.bytes());
+    victims.push_back(candidate);
+  }
 
-  const int error = request.dry_run ? 0 : trimming.remove(candidates, endless);
+  const int error = request.dry_run ? 0 : trimming.remove(victims, endless);
   if (error != 0)
     return Error(ErrorCode::io_failed, "cannot remove entries of the cache " + root.path() + ": " +
                                            root.explain(error) + "; become the user that it " +
                                            "belongs to, or mount it writable");
-  trimming.sort(candidates);
-  const Totals removed = Trimming::total_of(candidates);
+  trimming.sort(victims);
+  const Totals removed = Trimming::total_of(victims);
   report.left.bytes -= removed.bytes;
   report.left.entries -= removed.entries;
-  for (const Candidate& candidate : candidates)
+  for (const Candidate& candidate : victims)
     report.removed.push_back({.name = candidate.name,
                               .file_bytes = candidate.bytes(),
                               .used_seconds = candidate.identity.modified_seconds});

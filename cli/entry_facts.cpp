@@ -36,6 +36,7 @@ std::string time_text(std::int64_t seconds) {
 }
 
 std::string age_text(std::int64_t seconds) {
+  if (seconds < 0) return '-' + age_text(-seconds);  // of a clock that was ahead
   if (seconds < 120) return std::to_string(seconds) + " s";
   if (seconds < 7200) return std::to_string(seconds / 60) + " min";
   if (seconds < 172'800) return std::to_string(seconds / 3600) + " h";

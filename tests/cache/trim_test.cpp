@@ -238,6 +238,15 @@ TEST(StoreTrim, TrimTakesWhatIsOldAndTellsItBefore) {
   EXPECT_EQ(present(f.root, 10), (std::set<int>{6, 7, 8, 9}));
 }
 
+// It comes first in the order of removal, and of its use nothing is known.
+TEST(StoreTrim, AStampOfAWrongClockKeepsNothingOldFromGoing) {
+  Limited f(3);
+  set_age(f.root, key_of(0), -48h);
+  EXPECT_EQ(f.store.trim({.older_than = 40h})->removed.size(), 2u);
+  EXPECT_EQ(present(f.root, 3), (std::set<int>{0}));
+  EXPECT_EQ(f.store.trim({.max_bytes = 0})->removed.size(), 1u);
+}
+
 // Not even the totals, which any other trim puts right.
 TEST(StoreTrim, ADryRunWritesNothing) {
   Limited f(3);

@@ -198,7 +198,7 @@ struct StoreSize {
 struct TrimRequest {
   /// Removes entries until no more than this is left.
   std::optional<std::uint64_t> max_bytes{};
-  /// Removes entries whose last use is longer ago.
+  /// Removes entries whose last use is longer ago. Of one that is yet to come nothing is known.
   std::optional<std::chrono::seconds> older_than{};
   /// What was used so recently stays.
   std::chrono::seconds grace{0};
