@@ -175,6 +175,20 @@ TEST_F(RemoteBreaker, AServerThatIsFarAwayIsAskedAllTheSame) {
   }
 }
 
+TEST_F(RemoteBreaker, OneThatServedIsTriedOnceMoreBeforeItIsWaitedForNoLonger) {
+  for (int i = 0; i < 100; ++i) {
+    Breaker breaker(times_);
+    breaker.served(now_);
+    now_ += 4s;
+    EXPECT_TRUE(breaker.failed(now_, RemoteFailure::stalled, 3s));
+    while (!breaker.admits(now_)) now_ += 100ms;
+    ASSERT_TRUE(breaker.is_waited_for(now_));
+    EXPECT_TRUE(breaker.failed(now_ + 900ms, RemoteFailure::stalled, 900ms));
+    EXPECT_FALSE(breaker.is_waited_for(now_ + 5s)) << "and not without end";
+    now_ += 1h;
+  }
+}
+
 TEST_F(RemoteBreaker, OneThatServedIsWaitedForUnlessItsObjectsAreRefused) {
   EXPECT_FALSE(breaker_.is_waited_for(now_));
   breaker_.served(now_);
