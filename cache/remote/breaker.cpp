@@ -57,7 +57,12 @@ bool Breaker::failed(Time now, RemoteFailure failure, Clock::duration took, Cloc
   if (is_of_object(failure)) waited_until_.reset();
   const bool is_slow = is_spent(now, took);
   if (!closed_until_ && failures_ < kMostFailures && !is_grave(failure) && !is_slow) return false;
-  return begin_break(now, took, asked);
+  const bool is_first = break_ == Clock::duration{};
+  if (!begin_break(now, took, asked)) return false;
+  // One that served is tried once more before it is waited for no longer.
+  if (is_first && waited_until_ && now - took < *waited_until_)
+    waited_until_ = std::max(*waited_until_, *closed_until_ + times_.first_byte);
+  return true;
 }
 
 bool Breaker::is_spent(Time now, Clock::duration took) {

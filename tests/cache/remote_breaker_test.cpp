@@ -60,7 +60,8 @@ TEST(RemoteBreaking, AServerThatTakesItsTimeToSayNoIsLeftAlone) {
     options.times = short_times();
     Host host(options);
     for (int key = 0; key < 20; ++key) EXPECT_FALSE(host.fetch(key).busy) << key;
-    EXPECT_LE(asked, 2);
+    // Of 20; one that stalls may be asked twice.
+    EXPECT_LE(asked, 4);
     EXPECT_GE(host.counters().of(RemoteFailure::skipped), 18u) << host.all_warnings();
   });
 }
@@ -89,7 +90,7 @@ TEST(RemoteBreaking, AServerThatTakesItsTimeOverLeasesIsLeftAlone) {
   Host host(options);
   std::vector<FleetLease> held;
   for (int key = 0; key < 20; ++key) held.push_back(host.fetch(key).lease);
-  EXPECT_LE(sets, 2);
+  EXPECT_LE(sets, 6) << "of 20";
 }
 
 // The clock is the test's.
@@ -171,6 +172,20 @@ TEST_F(RemoteBreaker, AServerThatIsFarAwayIsAskedAllTheSame) {
   for (int key = 0; key < 1000; ++key, now_ += 240ms) {
     ASSERT_TRUE(breaker_.admits(now_)) << key;
     ASSERT_FALSE(breaker_.lagged(now_, 240ms)) << key;
+  }
+}
+
+TEST_F(RemoteBreaker, OneThatServedIsTriedOnceMoreBeforeItIsWaitedForNoLonger) {
+  for (int i = 0; i < 100; ++i) {
+    Breaker breaker(times_);
+    breaker.served(now_);
+    now_ += 4s;
+    EXPECT_TRUE(breaker.failed(now_, RemoteFailure::stalled, 3s));
+    while (!breaker.admits(now_)) now_ += 100ms;
+    ASSERT_TRUE(breaker.is_waited_for(now_));
+    EXPECT_TRUE(breaker.failed(now_ + 900ms, RemoteFailure::stalled, 900ms));
+    EXPECT_FALSE(breaker.is_waited_for(now_ + 5s)) << "and not without end";
+    now_ += 1h;
   }
 }
 

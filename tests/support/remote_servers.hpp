@@ -192,6 +192,8 @@ class RedisServer {
     arguments.insert(arguments.end(), more_.begin(), more_.end());
     up_ = process_.start(std::move(arguments), port());
   }
+  void stall() { process_.signal(SIGSTOP); }
+  void go_on() { process_.signal(SIGCONT); }
   void kill() { process_.kill(); }
   bool is_up() const { return up_; }
   int port() const { return port_.number(); }
@@ -238,6 +240,10 @@ class NginxServer {
             "      client_max_body_size 64m;\n" +
             in_location + "    }\n  }\n}\n";
     write_file(directory_ / "nginx.conf", text);
+    start();
+  }
+  void start() {
+    const auto folder = directory_.path().string();
     up_ = process_.start(
         {program("nginx"), "-e", folder + "/error.log", "-p", folder, "-c", folder + "/nginx.conf"},
         port_.number());

@@ -34,7 +34,7 @@ struct EntryLabels {
 
 /// How long the servers may take, and what follows when they take longer.
 struct RemoteTimes {
-  std::chrono::milliseconds connect{250};
+  std::chrono::milliseconds connect{250};  ///< an answer without an object is late after as long
   std::chrono::milliseconds first_byte{1000};  ///< from the end of the request
   /// A body may take as long as this rate needs for it, and first_byte on top.
   std::uint64_t bytes_per_second = std::uint64_t{4} << 20;
