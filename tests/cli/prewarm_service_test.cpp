@@ -253,7 +253,6 @@ TEST_F(PrewarmService, ASignalEndsItWhileNobodyReadsWhatItWrites) {
   // As the other end of it is for most programs.
   ::fcntl(ends[1], F_SETFL, 0);
   const auto child = start(arguments(recording({{"a", ""}}), {"-j", "1"}), "end // a", ends[1]);
-  while (entries().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   ::kill(child, SIGTERM);
   EXPECT_EQ(wait_for(child), 128 + SIGTERM);
   for (const int end : ends) ::close(end);
