@@ -85,8 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Answer got = client->get("00", [&](std::span<const std::byte> so_far) {
     must(so_far.size() > seen, "it is asked when more has come");
     seen = so_far.size();
-    return Verdict{.most_bytes =
-                                   seen < kEnoughBytes ? std::nullopt : std::optional(kMostWanted)};
+    return Verdict{.most_bytes = seen < kEnoughBytes ? std::nullopt : std::optional(kMostWanted)};
   });
   must(got.body.size() <= (seen < kEnoughBytes ? kMostBytes : kMostWanted),
        "no more is kept than was allowed");
