@@ -19,9 +19,9 @@
 namespace kiln::cache {
 namespace {
 
-constexpr std::string_view kKey = "k=1";
+constexpr std::string_view kEntryKey = "k=1";
 constexpr std::string_view kFacts = "{}";
-constexpr std::string_view kPayload =
+constexpr std::string_view kEntryPayload =
     "\x7f"
     "ELF";
 
@@ -39,7 +39,7 @@ Found decode(std::string_view bytes, const Digest& name,
 }
 
 std::string damage_of(std::string_view bytes) {
-  const Found found = decode(bytes, digest_of(kKey), kKey);
+  const Found found = decode(bytes, digest_of(kEntryKey), kEntryKey);
   EXPECT_NE(found.entry.has_value(), !found.damage.empty());
   return found.damage;
 }
@@ -63,7 +63,7 @@ std::string hex(std::string_view bytes) {
 
 TEST(EntryFormat, HasGoldenBytes) {
   // The worked example of cache/FORMAT.md.
-  EXPECT_EQ(hex(encode(kKey, kFacts, kPayload)),
+  EXPECT_EQ(hex(encode(kEntryKey, kFacts, kEntryPayload)),
             "4b494c4e0d0a1a0a"
             "01000000"
             "50000000"
@@ -77,7 +77,7 @@ TEST(EntryFormat, HasGoldenBytes) {
             "6b3d31"
             "7b7d"
             "7f454c46");
-  EXPECT_EQ(digest_of(kKey).hex(), "6236926d616f7795afbe6c57f470b31c");
+  EXPECT_EQ(digest_of(kEntryKey).hex(), "6236926d616f7795afbe6c57f470b31c");
 }
 
 TEST(EntryFormat, GivesBackWhatWasEncoded) {
@@ -96,8 +96,8 @@ TEST(EntryFormat, GivesBackWhatWasEncoded) {
 
 TEST(EntryFormat, RefusesEveryFlippedBit) {
   const std::string payload(5000, '\x5a');
-  for (const std::string_view body : {kPayload, std::string_view(payload)}) {
-    const std::string good = encode(kKey, kFacts, body);
+  for (const std::string_view body : {kEntryPayload, std::string_view(payload)}) {
+    const std::string good = encode(kEntryKey, kFacts, body);
     ASSERT_EQ(damage_of(good), "");
     for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
       std::string bad = good;
@@ -108,7 +108,7 @@ TEST(EntryFormat, RefusesEveryFlippedBit) {
 }
 
 TEST(EntryFormat, RefusesEveryTruncationAndWhatIsAppended) {
-  const std::string good = encode(kKey, kFacts, std::string(300, 'x'));
+  const std::string good = encode(kEntryKey, kFacts, std::string(300, 'x'));
   for (std::size_t size = 0; size < good.size(); ++size)
     ASSERT_NE(damage_of(std::string_view(good).substr(0, size)), "") << size;
   EXPECT_EQ(damage_of(""), "empty file");
@@ -118,7 +118,7 @@ TEST(EntryFormat, RefusesEveryTruncationAndWhatIsAppended) {
 }
 
 TEST(EntryFormat, SaysWhatIsWrong) {
-  const std::string good = encode(kKey, kFacts, kPayload);
+  const std::string good = encode(kEntryKey, kFacts, kEntryPayload);
   std::string last_byte = good;
   last_byte.back() ^= 1;
   std::string key_byte = good;
@@ -126,8 +126,8 @@ TEST(EntryFormat, SaysWhatIsWrong) {
   EXPECT_EQ(damage_of("#!/bin/sh" + std::string(200, '\n')), "not a Kiln entry");
   EXPECT_EQ(damage_of(last_byte), "payload digest differs");
   EXPECT_EQ(damage_of(key_byte), "header digest differs");
-  EXPECT_EQ(damage_of(encode("k=2", kFacts, kPayload)), "holds the entry of another key");
-  EXPECT_EQ(decode(good, digest_of(kKey), "k=2").damage, "key text differs");
+  EXPECT_EQ(damage_of(encode("k=2", kFacts, kEntryPayload)), "holds the entry of another key");
+  EXPECT_EQ(decode(good, digest_of(kEntryKey), "k=2").damage, "key text differs");
   EXPECT_EQ(damage_of(changed(good, 8, std::uint32_t{0})),
             "made by an older Kiln (schema 0, this one reads 1)");
   EXPECT_EQ(damage_of(changed(good, 8, std::uint32_t{2})),
@@ -140,7 +140,7 @@ TEST(EntryFormat, SaysWhatIsWrong) {
 }
 
 TEST(EntryFormat, RefusesHugeDeclaredSizesByTheHeaderAlone) {
-  const std::string good = encode(kKey, kFacts, kPayload);
+  const std::string good = encode(kEntryKey, kFacts, kEntryPayload);
   constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
   for (const std::size_t offset : {24u, 32u, 40u}) {
     for (const std::uint64_t size : {kHuge, kHuge - 80, kHuge / 2, kMaxPayloadBytes + 1}) {
@@ -160,7 +160,7 @@ TEST(EntryFormat, RefusesHugeDeclaredSizesByTheHeaderAlone) {
 
 TEST(EntryFormat, SurvivesRandomBytes) {
   std::mt19937 random(1);
-  const std::string good = encode(kKey, kFacts, std::string(200, 'x'));
+  const std::string good = encode(kEntryKey, kFacts, std::string(200, 'x'));
   for (int round = 0; round < 20'000; ++round) {
     std::string bad = good;
     for (auto edits = 1 + random() % 8; edits > 0; --edits)
