@@ -37,9 +37,9 @@ CLI::Option& add_option(CLI::App& verb, const std::string& names, std::string& v
 }
 
 CLI::Option& add_option(CLI::App& verb, const std::string& names,
-                        std::function<void(const std::string& value)> take, const std::string& type,
-                        const std::string& help) {
-  return *verb.add_option_function<std::string>(names, std::move(take), help)->type_name(type);
+                        const std::function<void(const std::string& value)>& take,
+                        const std::string& type, const std::string& help) {
+  return *verb.add_option_function<std::string>(names, take, help)->type_name(type);
 }
 
 CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std::string>& values,

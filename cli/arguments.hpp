@@ -37,8 +37,8 @@ CLI::App& add_verb(CLI::App& parent, const std::string& name, const std::string&
 CLI::Option& add_option(CLI::App& verb, const std::string& names, std::string& value,
                         const std::string& type, const std::string& help);
 CLI::Option& add_option(CLI::App& verb, const std::string& names,
-                        std::function<void(const std::string& value)> take, const std::string& type,
-                        const std::string& help);
+                        const std::function<void(const std::string& value)>& take,
+                        const std::string& type, const std::string& help);
 /// An option that is repeated, with one value each time.
 CLI::Option& add_list(CLI::App& verb, const std::string& names, std::vector<std::string>& values,
                       const std::string& type, const std::string& help);

@@ -26,8 +26,10 @@ struct Arguments {
 cache::BundleSource source_of(const cache::Digest& name, const cache::Entry& entry) {
   cache::BundleSource source{.name = name};
   for (auto& field : key_text_fields(entry.key_text())) {
-    if (field.label == "architecture") source.architecture = std::move(field.value);
-    if (field.label == "toolchain") source.toolchain = std::move(field.value);
+    if (field.label == "architecture")
+      source.architecture = std::move(field.value);
+    else if (field.label == "toolchain")
+      source.toolchain = std::move(field.value);
   }
   return source;
 }

@@ -223,8 +223,8 @@ std::string fish_script(const std::vector<Command>& commands) {
 }  // namespace
 
 const std::vector<std::string>& completion_shells() {
-  static const std::vector<std::string> kShells = {"bash", "zsh", "fish"};
-  return kShells;
+  static const std::vector<std::string> shells = {"bash", "zsh", "fish"};
+  return shells;
 }
 
 std::string completion_script(std::string_view shell, const CLI::App& kiln,

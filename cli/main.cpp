@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
 #include <exception>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -208,5 +209,11 @@ int run_command(int count, char** arguments) {
 }  // namespace kiln::cli
 
 int main(int count, char** arguments) {
-  return kiln::cli::run_command(count, arguments);
+  try {
+    return kiln::cli::run_command(count, arguments);
+  } catch (const std::exception& error) {
+    // Out of memory, most likely: all else is an error by itself.
+    std::fprintf(stderr, "kiln: %s\n", error.what());
+    return static_cast<int>(kiln::cli::ExitCode::failed);
+  }
 }

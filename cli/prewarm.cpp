@@ -77,7 +77,7 @@ std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arg
 /// `found` gets what was there already.
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
              const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
-             std::vector<FileReport> files, std::set<Target>& found, Output& output) {
+             std::vector<FileReport>& files, std::set<Target>& found, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
     return runtime.warmup({.architectures = architectures,
@@ -175,7 +175,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (auto* failure = std::get_if<Failure>(&files)) return std::move(*failure);
   std::set<Target> found;
   auto warmed = warm(runtime, names, arguments, stop, report,
-                     std::get<std::vector<FileReport>>(std::move(files)), found, output);
+                     std::get<std::vector<FileReport>>(files), found, output);
   if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
   // What was compiled is on its way already; what was found may not be there yet.
   const bool all_sent =

@@ -18,39 +18,39 @@ constexpr int kMostElements = 16;
 /// An error that a server replies, by the word or the words that it begins with.
 struct KnownError {
   std::string_view beginning;
-  RemoteFailure failure;
   std::string_view cure;
+  RemoteFailure failure;
   bool is_word = true;
 };
 constexpr std::string_view kNoCluster =
     "it is a node of a cluster; name a server that stands alone";
 constexpr std::string_view kLater = "it has no time now";
 constexpr KnownError kErrors[] = {
-    {"NOAUTH", RemoteFailure::access_denied,
-     "name a file with its password (KILN_REMOTE_PASSWORD)"},
-    {"WRONGPASS", RemoteFailure::access_denied,
-     "put the user in the URL or the password (KILN_REMOTE_PASSWORD) right"},
-    {"NOPERM", RemoteFailure::access_denied,
-     "allow its user +mget, and for leases +set +get +del +eval, on ~kiln:*"},
-    {"ERR AUTH", RemoteFailure::access_denied,
-     "it has no password; name none (KILN_REMOTE_PASSWORD)", false},
-    {"ERR Client sent AUTH", RemoteFailure::access_denied,
-     "it has no password; name none (KILN_REMOTE_PASSWORD)", false},
-    {"MOVED", RemoteFailure::wrong_server, kNoCluster},
-    {"ASK", RemoteFailure::wrong_server, kNoCluster},
-    {"CROSSSLOT", RemoteFailure::wrong_server, kNoCluster},
-    {"CLUSTERDOWN", RemoteFailure::wrong_server, kNoCluster},
-    {"READONLY", RemoteFailure::wrong_server, "it is a replica; name its master"},
-    {"OOM", RemoteFailure::server_error,
-     "its memory is full; set maxmemory-policy allkeys-lru, or raise maxmemory"},
-    {"MISCONF", RemoteFailure::server_error,
-     "it cannot write to its disk; nothing of ours needs that (save \"\")"},
-    {"ERR max number of clients", RemoteFailure::overloaded,
-     "it has as many clients as it takes (maxclients)", false},
-    {"LOADING", RemoteFailure::overloaded, kLater},
-    {"BUSY", RemoteFailure::overloaded, kLater},
-    {"TRYAGAIN", RemoteFailure::overloaded, kLater},
-    {"MASTERDOWN", RemoteFailure::overloaded, kLater},
+    {"NOAUTH", "name a file with its password (KILN_REMOTE_PASSWORD)",
+     RemoteFailure::access_denied},
+    {"WRONGPASS", "put the user in the URL or the password (KILN_REMOTE_PASSWORD) right",
+     RemoteFailure::access_denied},
+    {"NOPERM", "allow its user +mget, and for leases +set +get +del +eval, on ~kiln:*",
+     RemoteFailure::access_denied},
+    {"ERR AUTH", "it has no password; name none (KILN_REMOTE_PASSWORD)",
+     RemoteFailure::access_denied, false},
+    {"ERR Client sent AUTH", "it has no password; name none (KILN_REMOTE_PASSWORD)",
+     RemoteFailure::access_denied, false},
+    {"MOVED", kNoCluster, RemoteFailure::wrong_server},
+    {"ASK", kNoCluster, RemoteFailure::wrong_server},
+    {"CROSSSLOT", kNoCluster, RemoteFailure::wrong_server},
+    {"CLUSTERDOWN", kNoCluster, RemoteFailure::wrong_server},
+    {"READONLY", "it is a replica; name its master", RemoteFailure::wrong_server},
+    {"OOM", "its memory is full; set maxmemory-policy allkeys-lru, or raise maxmemory",
+     RemoteFailure::server_error},
+    {"MISCONF", "it cannot write to its disk; nothing of ours needs that (save \"\")",
+     RemoteFailure::server_error},
+    {"ERR max number of clients", "it has as many clients as it takes (maxclients)",
+     RemoteFailure::overloaded, false},
+    {"LOADING", kLater, RemoteFailure::overloaded},
+    {"BUSY", kLater, RemoteFailure::overloaded},
+    {"TRYAGAIN", kLater, RemoteFailure::overloaded},
+    {"MASTERDOWN", kLater, RemoteFailure::overloaded},
 };
 
 /// One object in hiredis, which all its readers begin with.

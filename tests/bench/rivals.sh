@@ -23,7 +23,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$build/bin/kiln_rivals_bench" --json "$work/ours.json" >&2
 rows=()
-for script in cuda_core cupy_raw_module triton_kernel ccache_hit; do
+for script in cuda_core cupy_raw_module cupy_disk_cache triton_kernel ccache_hit; do
   if "$python" "tests/bench/rivals/$script.py" >"$work/$script.json" 2>"$work/why"; then
     rows+=("$work/$script.json")
   else

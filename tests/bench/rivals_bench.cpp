@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "bench/rounds.hpp"
 #include "bench/table_kernel.hpp"
+#include "kiln/cache/digest.hpp"
+#include "kiln/cache/store.hpp"
 #include "kiln/runtime.hpp"
 #include "support/cuda_driver.hpp"
 #include "support/process.hpp"
@@ -76,6 +79,28 @@ void rows(bench::Report& report, bool load) {
   report.add("first disk hit of a process" + suffix, "us", hit_first);
 }
 
+/// The store alone, in a process that runs already.
+void store_rows(bench::Report& report) {
+  const test::TemporaryDirectory directory;
+  auto store = must(cache::Store::open({.directory = directory / "cache"}));
+  const std::string payload(40'000, 'p');
+  std::vector<double> hits, publishes;
+  for (int i = 0; i <= kKernels * report.rounds(); ++i) {
+    const std::string key = "k=" + std::to_string(i);
+    const auto name = cache::digest_of(key);
+    const double publish =
+        bench::time_of([&] { must(store.publish(key, "{}", std::as_bytes(std::span(payload)))); });
+    const double hit = bench::time_of([&] {
+      if (!store.find(name, key).entry) fail("what was stored is not found");
+    });
+    if (i == 0) continue;
+    publishes.push_back(publish);
+    hits.push_back(hit);
+  }
+  report.add("the store alone: verified hit of 40 KB", "us", hits);
+  report.add("the store alone: publish of 40 KB", "us", publishes);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,6 +108,7 @@ int main(int argc, char** argv) {
     return child(argv[2], std::atoi(argv[3]), argv[4] == std::string("load"));
   bench::Report report("rivals", argc, argv, 3);
   rows(report, /*load=*/false);
+  store_rows(report);
   if (test::CudaDriver::open()) rows(report, /*load=*/true);
   const test::TemporaryDirectory directory;
   std::vector<double> whole;
