@@ -1,15 +1,13 @@
 // What a server said to one request.
 //
-// Threads: values, but for the last moment.
+// Threads: values.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,24 +51,6 @@ struct Answer {
   static Answer failed(RemoteFailure failure, std::string why) {
     return {.failure = failure, .why = std::move(why)};
   }
-};
-
-/// When all requests of a store are given up, whatever their own deadlines: never, until the store
-/// ends. Threads: any.
-class LastMoment {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  void set(Clock::time_point when) noexcept { when_.store(when.time_since_epoch().count()); }
-  /// The earlier one of it and `deadline`.
-  Clock::time_point or_earlier(Clock::time_point deadline) const noexcept {
-    return std::min(deadline, Clock::time_point(Clock::duration(when_.load())));
-  }
-  /// Who waits looks at it so often.
-  static constexpr std::chrono::milliseconds kLongestNap{100};
-
- private:
-  std::atomic<Clock::rep> when_{Clock::time_point::max().time_since_epoch().count()};
 };
 
 /// What the beginning of an object tells: how long the whole may be, or why no more of it is

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cache/remote/answer.hpp"
+#include "cache/remote/last_moment.hpp"
 #include "cache/remote/url.hpp"
 #include "kiln/cache/remote.hpp"
 #include "kiln/cache/result.hpp"

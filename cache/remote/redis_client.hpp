@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "cache/remote/answer.hpp"
+#include "cache/remote/last_moment.hpp"
 #include "cache/remote/url.hpp"
 #include "kiln/cache/remote.hpp"
 #include "kiln/cache/result.hpp"

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "cache/remote/curl_library.hpp"
+#include "cache/remote/last_moment.hpp"
 #include "cache/remote/redis_reply.hpp"
 #include "cache/remote/url.hpp"
 #include "kiln/cache/remote.hpp"

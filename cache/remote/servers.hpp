@@ -17,6 +17,7 @@
 #include "cache/remote/answer.hpp"
 #include "cache/remote/breaker.hpp"
 #include "cache/remote/http_client.hpp"
+#include "cache/remote/last_moment.hpp"
 #include "cache/remote/object.hpp"
 #include "cache/remote/redis_client.hpp"
 #include "kiln/cache/log.hpp"
