@@ -71,7 +71,6 @@ __device__ __forceinline__ void decode(const Args& args) {
     device::fewer_registers<kProducerRegisters>();
     produce<Products>(args, token);
     device::allow_next_kernel();
-    __syncthreads();  // the block's records are done with
     device::cluster_wait();
     device::more_registers<kRegisters>();
   } else {
@@ -82,7 +81,8 @@ __device__ __forceinline__ void decode(const Args& args) {
     device::barrier_sync(kConsumerBarrier, kConsumerThreads);
     Sums sums;
     consume<Products>(sums, lengths);
-    __syncthreads();
+    // Nobody here needs query, records and scores any more: those who bring records are ahead.
+    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
     device::cluster_wait();  // all blocks have made their barriers
     const Blocks blocks(device::cluster_blocks());
     if (threadIdx.x < blocks.count)
