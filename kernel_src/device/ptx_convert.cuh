@@ -20,6 +20,13 @@ __device__ __forceinline__ kernels::u32 bf16x2_of_floats(float low, float high) 
   return pair;
 }
 
+/// cvt.rn.f16x2.f32, all: both to f16, ties to even; `low` in the lower half.
+__device__ __forceinline__ kernels::u32 f16x2_of_floats(float low, float high) {
+  kernels::u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 /// cvt.rn.f16x2.e4m3x2, sm_89+: both, exactly; the lower byte in the lower half.
 __device__ __forceinline__ kernels::u32 f16x2_of_e4m3x2(kernels::u32 pair) {
   kernels::u32 halves;

@@ -11,6 +11,9 @@ struct MmaProducts {
   static __device__ __forceinline__ void publish() {}
   template <class... Sums>
   static __device__ __forceinline__ void begin(Sums&...) {}
+  static __device__ __forceinline__ void let_run() {}
+  template <int running, class... Sums>
+  static __device__ __forceinline__ void end_all_but(Sums&...) {}
   template <class... Sums>
   static __device__ __forceinline__ void end(Sums&...) {}
 
@@ -27,18 +30,16 @@ struct MmaProducts {
   }
 
   template <kernels::u32 columns>
-  static __device__ __forceinline__ void add_transposed(float (&sums)[2][columns / 2],
-                                                        kernels::u32 rows, kernels::u32 to_second,
-                                                        kernels::u32 at) {
+  static __device__ __forceinline__ void add_transposed(float (&sums)[columns / 2],
+                                                        kernels::u32 rows, kernels::u32 at) {
     const kernels::u32 lane = threadIdx.x % 32;
     // Of 64 elements this warp has two pieces. Matrices: the first piece of rows 0 to 7, the
     // second, then the same of rows 8 to 15.
     const kernels::u32 from =
         rows + lane / 16 * 1024 + in_eight_rows(lane % 8, threadIdx.x / 32 % 4 * 2 + lane / 8 % 2);
-    kernels::u32 a[2][4];
-    load_matrices_transposed(a[0], from);
-    load_matrices_transposed(a[1], from + to_second);
-    multiply<columns, 2>(sums, a, at);
+    kernels::u32 a[4];
+    load_matrices_transposed(a, from);
+    multiply<columns, 1>(&sums, &a, at);
   }
 
   static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,

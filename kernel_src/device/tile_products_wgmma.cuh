@@ -17,12 +17,19 @@ struct WgmmaProducts {
     (hold(registers), ...);
     warpgroup_fence();
   }
-  /// After it the sums can be read.
+  /// The products since the last time are a group, which runs on by itself.
+  static __device__ __forceinline__ void let_run() { warpgroup_commit(); }
+  /// After it the sums of all groups but the last `running` can be read.
+  template <int running, class... Registers>
+  static __device__ __forceinline__ void end_all_but(Registers&... sums) {
+    warpgroup_wait<running>();
+    (hold(sums), ...);
+  }
+  /// After it all sums can be read.
   template <class... Registers>
   static __device__ __forceinline__ void end(Registers&... sums) {
-    warpgroup_commit();
-    warpgroup_wait<0>();
-    (hold(sums), ...);
+    let_run();
+    end_all_but<0>(sums...);
   }
 
   /// sums += 64 rows times `columns`, a step of 16 elements of each row; the rows start at address
@@ -34,15 +41,11 @@ struct WgmmaProducts {
                              columns_at<columns>(at));
   }
 
-  /// The same with the tile's columns for rows: twice 64 elements of 16 rows, which start at `rows`
-  /// and `to_second` further on.
+  /// The same with the tile's columns for rows: 64 elements of 16 rows, which start at `rows`.
   template <kernels::u32 columns>
-  static __device__ __forceinline__ void add_transposed(float (&sums)[2][columns / 2],
-                                                        kernels::u32 rows, kernels::u32 to_second,
-                                                        kernels::u32 at) {
-    multiply<columns, true>(sums[0], descriptor(rows, 1, 64, kSwizzled), columns_at<columns>(at));
-    multiply<columns, true>(sums[1], descriptor(rows + to_second, 1, 64, kSwizzled),
-                            columns_at<columns>(at));
+  static __device__ __forceinline__ void add_transposed(float (&sums)[columns / 2],
+                                                        kernels::u32 rows, kernels::u32 at) {
+    multiply<columns, true>(sums, descriptor(rows, 1, 64, kSwizzled), columns_at<columns>(at));
   }
 
   /// sums += 64 rows of one tile times 64 rows of another, a step of 16 elements of each: pieces

@@ -71,11 +71,12 @@ KILN_SHARED constexpr u32 small_tiles(u32 swa_slots, u32 compressed_slots) {
 /// to 1024. What blocks send each other lies at the same place in all of them.
 struct Layout {
   u32 records = 0;   // [8 parts of a row, tile, 64] bf16; see device/tile_products.cuh
-  u32 landed = 0;    // [tiles, units of this block] partial outputs, over query and scores
+  u32 landed = 0;    // [tiles, parcels of this block] partial outputs, over query and scores
   u32 query = 0;     // Q, as columns
   u32 scores = 0;    // [splits, heads, tile + 4] float
   u32 weights = 0;   // P, as columns
   u32 sums = 0;      // [tiles, heads] maximum and sum of a tile, as two floats
+  u32 factors = 0;   // [tiles, parcels of this block, 2] what halves of parcels are divided by
   u32 valid = 0;     // [tile] whether the slot is to be read, one byte each
   u32 barriers = 0;  // of outputs that blocks send, of their leave to do so, and of sums
   u32 bytes = 0;
@@ -95,9 +96,14 @@ KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
 KILN_SHARED constexpr u32 larger_of(u32 a, u32 b) {
   return a > b ? a : b;
 }
-/// Units that a block finishes at most.
-KILN_SHARED constexpr u32 most_units(u32 heads, u32 tiles) {
-  return (units(heads) + tiles - 1) / tiles;
+/// What a block sends another of its tile at once: two units, of the same elements, as f16.
+inline constexpr u32 kParcelBytes = 2 * kGroupHeads * kOutputBlock * 2;
+KILN_SHARED constexpr u32 parcels(u32 heads) {
+  return units(heads) / 2;
+}
+/// Parcels of a tile that a block gets at most.
+KILN_SHARED constexpr u32 most_parcels(u32 heads, u32 tiles) {
+  return (parcels(heads) + tiles - 1) / tiles;
 }
 
 /// The same for all blocks and both tilings.
@@ -109,14 +115,15 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 swa_slots, u32 compressed_slo
   at.landed = at.records + tile * dsv41::kHeadDim * 2;
   at.query = at.landed;
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
-  const u32 landed_end =
-      at.landed +
-      larger_of(small * most_units(heads, small), large * most_units(heads, large)) * kUnitBytes;
+  const u32 landed =
+      larger_of(small * most_parcels(heads, small), large * most_parcels(heads, large));
+  const u32 landed_end = at.landed + landed * kParcelBytes;
   // A tile of 64 has twice the splits, and its rows are a little more than half as long.
   const u32 scores_end = at.scores + splits(kSwaTile) * heads * score_row_floats(kSwaTile) * 4;
   at.weights = larger_of(landed_end, scores_end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
-  at.valid = at.sums + larger_of(small, large) * heads * 8;
+  at.factors = at.sums + larger_of(small, large) * heads * 8;
+  at.valid = at.factors + landed * 8;
   at.barriers = at.valid + tile;
   at.bytes = at.barriers + 24;
   return at;

@@ -33,6 +33,9 @@ extern __shared__ __align__(1024) u8 shared_memory[];
 struct alignas(8) Floats2 {
   float x, y;
 };
+struct alignas(8) Words2 {
+  u32 x, y;
+};
 
 template <class T>
 __device__ __forceinline__ T* shared_at(u32 byte) {

@@ -25,12 +25,11 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
   const u32 leave = arrived + 8;                     // to send to any block
   const u32 summed = arrived + 16;                   // all tiles' maxima and sums
   if (threadIdx.x == 0) {
-    const u32 units_here = (kUnits - rank + tiles - 1) / tiles;
     device::barrier_init(arrived, 1);
     device::barrier_init(leave, tiles);
     device::barrier_init(summed, 1);
     device::fence_barrier_init();
-    device::barrier_arrive_expect(arrived, tiles * units_here * kUnitBytes);
+    device::barrier_arrive_expect(arrived, tiles * parcels_of<tiles>(rank) * (kParcelBytes + 8));
     device::barrier_arrive_expect(summed, tiles * kHeads * 8);
   }
   __syncthreads();
@@ -55,8 +54,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
 #pragma unroll
   for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
   Products::publish();
-  const u32 first_unit = warp * tiles + rank;
-  const OutputShare share = share_of(args, position, first_unit);
+  const OutputShare share = share_of(args, position, unit_of<tiles>(warp, rank));
   __syncthreads();
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.
@@ -65,10 +63,10 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
 #pragma unroll
   for (u32 i = 0; i < rounds; ++i) send_sums<tiles>(of_heads[i], i * kWarps + warp, lane, rank);
   OutputSums sums = {};
-  outputs<Products, tile>(sums, warp);
+  start_outputs<Products, tile>(sums, warp);
   while (!device::barrier_try_wait_cluster(leave, 0)) {
   }
-  send_outputs<record, tiles>(sums, warp, lane, rank);
+  send_outputs<Products, record, tiles>(sums, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
   while (!device::barrier_try_wait_cluster(summed, 0)) {
   }
@@ -77,10 +75,9 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
   }
   finish(args, share, weights, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
-  if constexpr (most_units(kHeads, tiles) > kWarps) {
-    constexpr u32 step = kWarps * tiles;
-    for (u32 unit = first_unit + step; unit < kUnits; unit += step) {
-      const OutputShare next = share_of(args, position, unit);
+  if constexpr (2 * most_parcels(kHeads, tiles) > kWarps) {
+    for (u32 index = warp + kWarps; unit_of<tiles>(index, rank) < kUnits; index += kWarps) {
+      const OutputShare next = share_of(args, position, unit_of<tiles>(index, rank));
       weights = tile_weights<tiles>(next);
       finish(args, next, weights, token, wanted, lane);
     }

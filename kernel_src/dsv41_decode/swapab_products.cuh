@@ -185,17 +185,21 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 
 using OutputSums = float[2][kOutputColumns / 2];
 
+// They run on by themselves, the first half before the second.
 template <class Products, u32 tile>
-__device__ __forceinline__ void outputs(OutputSums& sums, u32 warp) {
+__device__ __forceinline__ void start_outputs(OutputSums& sums, u32 warp) {
   const u32 part = warp / 4 * 2;
   Products::begin(sums[0], sums[1]);
 #pragma unroll
-  for (u32 step = 0; step < tile / 16; ++step) {
-    const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
-    const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part) + step * 2048;
-    Products::template add_transposed<kOutputColumns>(sums, rows, part_of_rows<tile>(1), columns);
+  for (u32 m = 0; m < 2; ++m) {
+#pragma unroll
+    for (u32 step = 0; step < tile / 16; ++step) {
+      const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
+      const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part + m) + step * 2048;
+      Products::template add_transposed<kOutputColumns>(sums[m], rows, columns);
+    }
+    Products::let_run();
   }
-  Products::end(sums[0], sums[1]);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab

@@ -273,7 +273,7 @@ TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
   for (const SourceText& source : embedded_sources()) {
     std::string text(source.text);
     constexpr std::string_view loop =
-        "for (u32 tile = 0; tile < tiles; ++tile) {\n    const u32 from";
+        "for (u32 tile = 0; tile < tiles; ++tile) {\n    const u32 place";
     if (const auto at = text.find(loop); at != std::string::npos) {
       text.replace(at, loop.size(),
                    "for (u32 i_ = 0; i_ < tiles; ++i_) {\n"
@@ -281,7 +281,7 @@ TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
                    "    if (i_ == 0) asm volatile(\"mov.u32 %0, %%clock;\" : \"=r\"(clock_));\n"
                    "    if (i_ == 0) swapped = clock_ >> 4 & 1u;\n"
                    "    const u32 tile = swapped ? tiles - 1 - i_ : i_;\n"
-                   "    const u32 from");
+                   "    const u32 place");
       const auto values = text.rfind("float values[8] = {};", at);
       ASSERT_NE(values, std::string::npos);
       text.insert(values, "bool swapped = false;\n  ");

@@ -16,10 +16,10 @@ namespace {
 class DecodeNumbers : public DecodeGpu {};
 
 /// In parts of the largest value of 32: how far before its rounding an output may be off. The
-/// swap-AB program's fp32 arithmetic is off by less than a tenth of it; P as one bf16 number by
-/// four times as much, which is what the mega program does.
+/// swap-AB program's partial outputs are off by 2^-12 of themselves at most; P as one bf16 number,
+/// which is what the mega program does, is off by eight times as much.
 constexpr double band_of(BackEnd back_end) {
-  return is_mega(back_end) ? 0x1p-7 : 0x1p-12;
+  return is_mega(back_end) ? 0x1p-7 : 0x1p-11;
 }
 
 /// E4M3 codes as numbers that order as they do; both zeros are one.
@@ -87,8 +87,8 @@ void expect_close(BackEnd back_end, HostCall call, const Output& want, const Byt
   // Where few slots are listed and cancel each other, P's rounding shows more than that.
   EXPECT_LE(found.outside, is_mega(back_end) ? 1 + places.data.size() / 50000 : 0);
   if (few) {
-    EXPECT_LE(found.data, 2 + places.data.size() / (is_mega(back_end) ? 12 : 200));
-    EXPECT_LE(found.scales, 1 + places.scales.size() / (is_mega(back_end) ? 100 : 1000));
+    EXPECT_LE(found.data, 2 + places.data.size() / (is_mega(back_end) ? 12 : 50));
+    EXPECT_LE(found.scales, 1 + places.scales.size() / (is_mega(back_end) ? 100 : 400));
   }
   call.output = got.data;
   call.output_scales = got.scales;
@@ -382,10 +382,14 @@ TEST_F(DecodeNumbers, NeedTheLowTermsOfP) {
   SCOPED_TRACE(std::to_string(with.data) + " and " + std::to_string(without.data) + " of " +
                std::to_string(bytes) + " bytes, outside the band " + std::to_string(with.outside) +
                " and " + std::to_string(without.outside));
-  EXPECT_LE(with.data, bytes / 500);
+  RecordProperty("bytes", std::to_string(bytes));
+  RecordProperty("with", std::to_string(with.data));
+  RecordProperty("without", std::to_string(without.data));
+  RecordProperty("without_outside", std::to_string(without.outside));
+  EXPECT_LE(with.data, bytes / 50);
   EXPECT_EQ(with.outside, 0u);
-  EXPECT_GE(without.data, 5 * std::max<std::size_t>(with.data, 1));
-  EXPECT_GT(without.data, 2 + bytes / 200);
+  EXPECT_GE(without.data, 3 * std::max<std::size_t>(with.data, 1));
+  EXPECT_GT(without.data, 2 + bytes / 50);
   EXPECT_GT(without.outside, bytes / 1000);
 }
 
