@@ -10,7 +10,6 @@ using std::chrono::milliseconds;
 
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
-constexpr unsigned kBusyInARow = 4;
 // Between looks at busy keys: a part of the time for which none has ended, so that a short compile
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
@@ -102,9 +101,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      // With several keys taken in a row most are: there is more to wait for than to do, and to try
-      // them all would keep the processor from those that compile.
-      const bool all_busy = !busy_.empty() && (waiting_.empty() || busy_in_a_row_ >= kBusyInARow);
+      const bool all_busy = !busy_.empty() && waiting_.empty();
       auto* task = all_busy ? nullptr : fitting();
       if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         task = to_retry_.front();
@@ -133,7 +130,6 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         state_.service.wait_for_change(sleep);
         lock.lock();
         // Two; settle() goes on for as long as they are there.
-        busy_in_a_row_ = 0;
         look_again();
         look_again();
         continue;
@@ -183,12 +179,10 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   if (task.given_up) return false;
   if (!outcome) {
     task.was_busy = true;
-    ++busy_in_a_row_;
     busy_.push_back(&task);
     share_work();
     return true;
   }
-  busy_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
 
