@@ -12,6 +12,13 @@ __device__ __forceinline__ float larger(float a, float b) {
   return maximum;
 }
 
+/// max.u16x2, sm_90+: the larger of both halves.
+__device__ __forceinline__ kernels::u32 larger_u16x2(kernels::u32 a, kernels::u32 b) {
+  kernels::u32 maxima;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(maxima) : "r"(a), "r"(b));
+  return maxima;
+}
+
 /// mul.rn.bf16x2, sm_90+: both products, rounded to even; subnormal factors count.
 __device__ __forceinline__ kernels::u32 multiply_bf16x2(kernels::u32 a, kernels::u32 b) {
   kernels::u32 products;

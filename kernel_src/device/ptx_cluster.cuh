@@ -43,16 +43,8 @@ __device__ __forceinline__ kernels::u32 address_in_block(kernels::u32 own, kerne
   return address;
 }
 
-/// st.async.b32, sm_90+: 4 bytes to an address that address_in_block() gave, reported to `barrier`
-/// of the same block.
-__device__ __forceinline__ void send_4(kernels::u32 to, float a, kernels::u32 barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to),
-      "f"(a), "r"(barrier)
-      : "memory");
-}
-
-/// st.async.v2.b32, sm_90+: 8 bytes likewise.
+/// st.async.v2.b32, sm_90+: 8 bytes to an address that address_in_block() gave, reported to
+/// `barrier` of the same block.
 __device__ __forceinline__ void send_8(kernels::u32 to, float a, float b, kernels::u32 barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::

@@ -76,7 +76,7 @@ struct Layout {
   u32 scores = 0;    // [splits, heads, tile + 4] float
   u32 weights = 0;   // P, as columns
   u32 sums = 0;      // [tiles, heads] maximum and sum of a tile, as two floats
-  u32 factors = 0;   // [tiles, parcels of this block, 2] what halves of parcels are divided by
+  u32 factors = 0;   // [tiles, parcels of this block, 2, 8, 2] of their halves and heads
   u32 valid = 0;     // [tile] whether the slot is to be read, one byte each
   u32 barriers = 0;  // of outputs that blocks send, of their leave to do so, and of sums
   u32 bytes = 0;
@@ -98,6 +98,8 @@ KILN_SHARED constexpr u32 larger_of(u32 a, u32 b) {
 }
 /// What a block sends another of its tile at once: two units, of the same elements, as f16.
 inline constexpr u32 kParcelBytes = 2 * kGroupHeads * kOutputBlock * 2;
+/// And with it a float for each half of its elements and each head: what f16 1 stands for.
+inline constexpr u32 kFactorBytes = 2 * (2 * kGroupHeads) * 4;
 KILN_SHARED constexpr u32 parcels(u32 heads) {
   return units(heads) / 2;
 }
@@ -123,7 +125,7 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 swa_slots, u32 compressed_slo
   at.weights = larger_of(landed_end, scores_end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
   at.factors = at.sums + larger_of(small, large) * heads * 8;
-  at.valid = at.factors + landed * 8;
+  at.valid = at.factors + landed * kFactorBytes;
   at.barriers = at.valid + tile;
   at.bytes = at.barriers + 24;
   return at;

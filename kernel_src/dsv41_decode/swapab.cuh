@@ -29,7 +29,8 @@ __device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& 
     device::barrier_init(leave, tiles);
     device::barrier_init(summed, 1);
     device::fence_barrier_init();
-    device::barrier_arrive_expect(arrived, tiles * parcels_of<tiles>(rank) * (kParcelBytes + 8));
+    device::barrier_arrive_expect(arrived,
+                                  tiles * parcels_of<tiles>(rank) * (kParcelBytes + kFactorBytes));
     device::barrier_arrive_expect(summed, tiles * kHeads * 8);
   }
   __syncthreads();

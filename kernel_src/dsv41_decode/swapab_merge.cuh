@@ -34,68 +34,83 @@ __device__ __forceinline__ u32 place_of(u32 rank, u32 parcel) {
   return rank * most_parcels(kHeads, tiles) + parcel / tiles;
 }
 
-// Elements `half` * 16 + 2 k, the one 8 further on, and their next ones, k below 4, of a head and
-// of the head 8 further on. They change places by head, so that lanes use all banks.
+// Elements `half` * 16 + 2 k, the next one, and the two from 8 further on, k below 4, of a head and
+// then of the head 8 further on. They change places by head, so that lanes use all banks.
 __device__ __forceinline__ u32 in_parcel(u32 head, u32 half, u32 k) {
   return head % 8 * 128 + ((half * 4 + k) ^ head % 8) * 16;
 }
 
-// A power of two that brings a magnitude into [2^14, 2^15), where f16's range ends, and its
-// inverse. The smallest magnitudes stay below.
+// Where a head's factor in half a parcel lies, before that of the head 8 further on.
+__device__ __forceinline__ u32 factor_at(u32 place, u32 half, u32 head) {
+  return place * kFactorBytes + (half * 8 + head % 8) * 8;
+}
+
+// A power of two that brings magnitudes of an exponent into [2^14, 2^15), where f16's range ends,
+// and its inverse. The smallest magnitudes stay below.
 struct Scale {
   float factor;
   float inverse;
 };
 
-__device__ __forceinline__ Scale scale_of(float magnitude) {
+__device__ __forceinline__ Scale scale_of(u32 exponent) {
   constexpr u32 least = 15;  // so that the inverse is normal
   constexpr u32 most = 254;  // infinity's is larger
-  u32 exponent = bits_of(magnitude) >> 23;
   exponent = exponent < least ? least : exponent > most ? most : exponent;
   return {float_of((127 + 14 + 127 - exponent) << 23), float_of((exponent - 14) << 23)};
 }
 
 // Sums of 64 elements: `m` says which of the warpgroup's 128. A lane has two elements of each of
 // two heads of eight. The lane whose elements are theirs' neighbours takes one head and gives the
-// other, so that each sends 16 bytes.
+// other, so that each sends 16 bytes; four lanes have all elements of a head in half a parcel.
 template <Record record, u32 tiles>
 __device__ __forceinline__ void send_half(const float (&sums)[kOutputColumns / 2], u32 m, u32 warp,
                                           u32 lane, u32 rank) {
   const u32 g = lane / 4;
   const u32 k = element_at<record>(g & ~2u) / 2;
   const bool odd = g & 2u;  // are its elements and its head
+  const u32 head = lane % 4 * 2 + odd;
 #pragma unroll
   for (u32 pair = 0; pair < kHeadTiles / 2; ++pair) {
     // Two parcels have 64 elements; two warps have one.
     const u32 parcel = pair * kUnitBlocks + warp / 4 * 4 + m * 2 + warp % 4 / 2;
     const u32 peer = device::address_in_block(shared_base(), parcel % tiles);
     const u32 place = place_of<tiles>(rank, parcel);
-    float own[8];
-    float largest = 0.0f;  // of what is no NaN
-#pragma unroll
-    for (u32 i = 0; i < 8; ++i) {
-      own[i] = sums[8 * pair + i] + sums[kHeads / 2 + 8 * pair + i];
-      largest = device::larger(largest, float_of(magnitude_bits(own[i])));
-    }
-    // Not negative, and so in order as integers.
-    const Scale scale = scale_of(
-        float_of(static_cast<u32>(device::largest_of_warp(static_cast<int>(bits_of(largest))))));
-    float words[4];
+    float own[2][4];  // of the head, and of the head 8 further on
+    u32 exponents = 0;
 #pragma unroll
     for (u32 n = 0; n < 2; ++n) {
-      const float* four = own + 4 * n;
-      const u32 first = device::f16x2_of_floats(four[0] * scale.factor, four[2] * scale.factor);
-      const u32 second = device::f16x2_of_floats(four[1] * scale.factor, four[3] * scale.factor);
-      const u32 other = device::from_lane_across(odd ? first : second, 8);
-      words[2 * n] = float_of(odd ? other : first);
-      words[2 * n + 1] = float_of(odd ? second : other);
+      float largest = 0.0f;  // of what is no NaN
+#pragma unroll
+      for (u32 row = 0; row < 2; ++row) {
+        const u32 i = 8 * pair + 4 * n + 2 * row;
+        const float even_head = sums[i] + sums[kHeads / 2 + i];
+        const float odd_head = sums[i + 1] + sums[kHeads / 2 + i + 1];
+        const float kept = odd ? odd_head : even_head;
+        const float got =
+            float_of(device::from_lane_across(bits_of(odd ? even_head : odd_head), 8));
+        own[n][2 * row] = odd ? got : kept;
+        own[n][2 * row + 1] = odd ? kept : got;
+        largest = device::larger(largest, float_of(magnitude_bits(kept)));
+        largest = device::larger(largest, float_of(magnitude_bits(got)));
+      }
+      exponents |= bits_of(largest) >> 23 << 16 * n;
     }
-    device::send_16(
-        peer + kAt.landed + place * kParcelBytes + in_parcel(lane % 4 * 2 + odd, warp % 2, k),
-        words[0], words[1], words[2], words[3], peer + kAt.barriers);
-    if (lane == 0)
-      device::send_4(peer + kAt.factors + (place * 2 + warp % 2) * 4, scale.inverse,
-                     peer + kAt.barriers);
+#pragma unroll
+    for (u32 across = 4; across <= 16; across *= 4)
+      exponents = device::larger_u16x2(exponents, device::from_lane_across(exponents, across));
+    const Scale scales[2] = {scale_of(exponents & 0xffffu), scale_of(exponents >> 16)};
+    float words[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      const float* two = own[i / 2] + i % 2 * 2;
+      const float factor = scales[i / 2].factor;
+      words[i] = float_of(device::f16x2_of_floats(two[0] * factor, two[1] * factor));
+    }
+    device::send_16(peer + kAt.landed + place * kParcelBytes + in_parcel(head, warp % 2, k),
+                    words[0], words[1], words[2], words[3], peer + kAt.barriers);
+    if ((lane & 20u) == 0)  // one of the four
+      device::send_8(peer + kAt.factors + factor_at(place, warp % 2, head), scales[0].inverse,
+                     scales[1].inverse, peer + kAt.barriers);
   }
 }
 
@@ -175,15 +190,14 @@ __device__ __forceinline__ void finish(const Args& args, const OutputShare& shar
     const u32 from = kAt.landed + place * kParcelBytes + heads % 2 * 8;
     const Words2 a = *shared_at<const Words2>(from + in_parcel(share.head, half, k));
     const Words2 b = *shared_at<const Words2>(from + in_parcel(share.head, half, k + 1));
-    const u32 words[4] = {a.x, a.y, b.x, b.y};
-    const float weight =
-        weights.of_tile[tile] * *shared_at<const float>(kAt.factors + (place * 2 + half) * 4);
+    const u32 words[4] = {a.x, b.x, a.y, b.y};
+    const float factor =
+        *shared_at<const float>(kAt.factors + factor_at(place, half, share.head) + heads % 2 * 4);
+    const float weight = weights.of_tile[tile] * factor;
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-      values[j] = fused_multiply_add(weight, device::float_of_f16(words[j]), values[j]);
-      values[j + 4] =
-          fused_multiply_add(weight, device::float_of_f16(words[j] >> 16), values[j + 4]);
-    }
+    for (u32 j = 0; j < 8; ++j)
+      values[j] =
+          fused_multiply_add(weight, device::float_of_f16(words[j / 2] >> j % 2 * 16), values[j]);
   }
   write_output<kGap>(args, share, values, token, wanted, lane);
 }

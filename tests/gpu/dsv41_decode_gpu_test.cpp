@@ -295,6 +295,9 @@ TEST_F(DecodeNumbers, FollowTheContractWhereInputsAreNoNumbers) {
   const std::map<std::string_view, Spoil> spoils = {
       {"swa scale 255", [](HostCall& call) { record_of(call.swa, 70)[515] = 255; }},
       {"swa scale 167", [](HostCall& call) { record_of(call.swa, 0)[512] = 167; }},
+      // What one head's outputs are beside it, another's must not lose.
+      {"a swa scale so large that a head sees its record alone or not at all",
+       [](HostCall& call) { record_of(call.swa, 3)[515] = 160; }},
       {"swa scale 0", [](HostCall& call) { record_of(call.swa, 5)[520] = 0; }},
       {"swa data NaN",
        [](HostCall& call) {
