@@ -101,7 +101,7 @@ TEST(DeepseekV41Dispatch, EachConditionAloneRefusesSwapab) {
                {}},
        }) {
     const Dispatch dispatch = dispatch_of(layer, device_of(architecture));
-    const auto most = swapab_most_tokens(architecture, 64 / layer.tp);
+    const auto most = swapab_tokens(architecture, 64 / layer.tp)[0].last;
     for (const bool many : {false, true}) {
       SCOPED_TRACE(std::string(what) + (many ? ", one token too many" : ""));
       auto expected = refusals;
@@ -133,7 +133,7 @@ TEST(DeepseekV41Dispatch, AllReasonsOfAStepAreGiven) {
     for (unsigned i = 0; i < kRefusals; ++i)
       if (is(static_cast<Refusal>(i))) expected.add(static_cast<Refusal>(i));
     const Choice choice =
-        choose_kernel(dispatch, dispatch.most_tokens + (is(Refusal::tokens) ? 1 : 0),
+        choose_kernel(dispatch, dispatch.tokens[0].last + (is(Refusal::tokens) ? 1 : 0),
                       is(Refusal::widened_window) ? layer.widened_window : layer.window);
     EXPECT_EQ(choice.refusals, expected)
         << to_string(choice.refusals) << ", not " << to_string(expected);
@@ -142,11 +142,13 @@ TEST(DeepseekV41Dispatch, AllReasonsOfAStepAreGiven) {
 }
 
 TEST(DeepseekV41Dispatch, ThePaddedCountAndNothingElseOfAStepDecides) {
-  const Dispatch dispatch{.most_tokens = 5};
-  for (std::uint64_t tokens = 1; tokens <= 64; ++tokens)
-    EXPECT_EQ(choose_kernel(dispatch, tokens, 128).kernel,
-              tokens <= 5 ? DecodeKernel::swapab : DecodeKernel::mega);
-  EXPECT_EQ(choose_kernel({.most_tokens = 0}, 1, 128).refusals, refusals_of({Refusal::tokens}));
+  const Dispatch dispatch{.tokens = {{{0, 5}, {31, 32}}}};
+  for (std::uint64_t tokens = 0; tokens <= 64; ++tokens)
+    EXPECT_EQ(
+        choose_kernel(dispatch, tokens, 128).kernel,
+        tokens <= 5 || tokens == 31 || tokens == 32 ? DecodeKernel::swapab : DecodeKernel::mega)
+        << tokens;
+  EXPECT_EQ(choose_kernel({}, 1, 128).refusals, refusals_of({Refusal::tokens}));
 }
 
 TEST(DeepseekV41Dispatch, SwapabHasAKeyForEveryLayerThatItIsNotRefusedTo) {
@@ -165,8 +167,13 @@ TEST(DeepseekV41Dispatch, SwapabHasAKeyForEveryLayerThatItIsNotRefusedTo) {
 
 TEST(DeepseekV41Dispatch, WhatWasNotMeasuredHasTheDocumentedCutoff) {
   for (const auto* architecture : {"sm_100a", "sm_103a", "sm_90", "", "sm_90ab"})
-    for (const u32 heads : {16u, 32u}) EXPECT_EQ(swapab_most_tokens(architecture, heads), 16u);
-  EXPECT_EQ(swapab_most_tokens("sm_90a", 8), 16u);
+    for (const u32 heads : {16u, 32u}) {
+      const auto [few, many] = swapab_tokens(architecture, heads);
+      EXPECT_EQ(few.first, 0u);
+      EXPECT_EQ(few.last, 16u);
+      EXPECT_GT(many.first, many.last) << "none";
+    }
+  EXPECT_EQ(swapab_tokens("sm_90a", 8)[0].last, 16u);
 }
 
 TEST(DeepseekV41Dispatch, RefusalsAreNamed) {
@@ -176,7 +183,7 @@ TEST(DeepseekV41Dispatch, RefusalsAreNamed) {
   EXPECT_EQ(names.count(""), 0u);
   EXPECT_EQ(to_string(Refusals{}), "none");
   EXPECT_EQ(to_string(refusals_of({Refusal::tokens, Refusal::heads})),
-            "neither 16 nor 32 heads, more tokens than the cutoff");
+            "neither 16 nor 32 heads, a token count that the other one is faster with");
 }
 
 class DeepseekV41Layer : public ::testing::Test {

@@ -1,5 +1,6 @@
 #include "kernel_src/layers/deepseek_v41/dispatch.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -11,18 +12,18 @@ namespace {
 
 namespace decode = dsv41_decode;
 
-// The crossover of dsv41_swapab_decode and dsv41_mega_decode, by kiln_dsv41_decode_bench. An H200
-// holds 17 clusters of swap-AB's six blocks at once: with more tokens it takes two turns, and from
-// then on the other one is faster but for a few counts around 32. 16 tokens are what both head
-// counts were measured at.
-struct Cutoff {
+// Where dsv41_swapab_decode is faster than dsv41_mega_decode, by kiln_dsv41_decode_bench. An H200
+// holds 17 clusters of swap-AB's six blocks at once: with up to 34 tokens it takes two turns. Of
+// the other one's clusters of four blocks it holds 30: with more tokens a token has fewer blocks.
+struct Measured {
   std::string_view architecture;
   u32 heads;
-  std::uint64_t most_tokens;  // 0: mega is always the faster one
+  SwapabTokens tokens;
 };
-constexpr std::array kCutoffs = {Cutoff{"sm_90a", 16, 16}, Cutoff{"sm_90a", 32, 16}};
-// Of other architectures and head counts: the same figure.
-constexpr std::uint64_t kUnmeasuredMostTokens = 16;
+constexpr std::array kMeasured = {Measured{"sm_90a", 16, {{{0, 17}, {31, 34}}}},
+                                  Measured{"sm_90a", 32, {{{0, 17}, {31, 34}}}}};
+// Of other architectures and head counts.
+constexpr SwapabTokens kUnmeasured = {{{0, 16}}};
 
 constexpr ArgumentChecks kCheck{"deepseek_v41"};
 
@@ -65,10 +66,10 @@ decode::Key decode_key(const LayerOptions& layer, u32 swa_slots) {
           .page_slots = compresses ? layer.page_tokens / layer.ratio : layer.swa_page_slots};
 }
 
-std::uint64_t swapab_most_tokens(std::string_view architecture, u32 heads) noexcept {
-  for (const Cutoff& cutoff : kCutoffs)
-    if (cutoff.architecture == architecture && cutoff.heads == heads) return cutoff.most_tokens;
-  return kUnmeasuredMostTokens;
+SwapabTokens swapab_tokens(std::string_view architecture, u32 heads) noexcept {
+  for (const Measured& measured : kMeasured)
+    if (measured.architecture == architecture && measured.heads == heads) return measured.tokens;
+  return kUnmeasured;
 }
 
 std::string_view to_string(Refusal refusal) noexcept {
@@ -84,7 +85,7 @@ std::string_view to_string(Refusal refusal) noexcept {
     case Refusal::batch_invariant:
       return "batch-invariant";
     case Refusal::tokens:
-      return "more tokens than the cutoff";
+      return "a token count that the other one is faster with";
     case Refusal::widened_window:
       return "a widened window";
   }
@@ -101,8 +102,7 @@ std::string to_string(const Refusals& refusals) {
 
 Dispatch dispatch_of(const LayerOptions& layer, const DeviceInfo& device) {
   const decode::Key key = decode_key(layer, layer.window);
-  Dispatch made{.most_tokens = swapab_most_tokens(device.architecture, key.heads),
-                .window = layer.window};
+  Dispatch made{.tokens = swapab_tokens(device.architecture, key.heads), .window = layer.window};
   // Of a key that swap-AB does not have the architecture is judged by the model's own.
   const bool has_key = decode::swapab::check_key(key).ok();
   if (!decode::swapab::plan(has_key ? key : decode::Key{}, 1, device))
@@ -117,7 +117,9 @@ Dispatch dispatch_of(const LayerOptions& layer, const DeviceInfo& device) {
 
 Choice choose_kernel(const Dispatch& dispatch, std::uint64_t tokens, u32 swa_slots) noexcept {
   Choice choice{.refusals = dispatch.refusals};
-  if (tokens > dispatch.most_tokens) choice.refusals.add(Refusal::tokens);
+  const auto has = [tokens](const TokenRange& range) { return range.has(tokens); };
+  if (std::none_of(dispatch.tokens.begin(), dispatch.tokens.end(), has))
+    choice.refusals.add(Refusal::tokens);
   if (swa_slots != dispatch.window) choice.refusals.add(Refusal::widened_window);
   if (choice.refusals.empty()) choice.kernel = DecodeKernel::swapab;
   return choice;

@@ -3,6 +3,7 @@
 // Threads: values and pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -40,12 +41,23 @@ KILN_API Status check(const LayerOptions& layer);
 /// check().
 KILN_API dsv41_decode::Key decode_key(const LayerOptions& layer, u32 swa_slots);
 
-/// The most tokens of a step that swap-AB takes, from a table of what was measured; 16 where
-/// nothing was.
-KILN_API std::uint64_t swapab_most_tokens(std::string_view architecture, u32 heads) noexcept;
+/// Token counts from `first` to `last`; none by default.
+struct TokenRange {
+  std::uint64_t first = 1;
+  std::uint64_t last = 0;
+  constexpr bool has(std::uint64_t tokens) const noexcept {
+    return tokens >= first && tokens <= last;
+  }
+};
+
+/// The token counts, padding included, of steps that swap-AB takes.
+using SwapabTokens = std::array<TokenRange, 2>;
+
+/// Those of a table of what was measured; up to 16 where nothing was.
+KILN_API SwapabTokens swapab_tokens(std::string_view architecture, u32 heads) noexcept;
 
 enum class DecodeKernel : unsigned char {
-  swapab,  ///< dsv41_swapab_decode: few heads and few tokens
+  swapab,  ///< dsv41_swapab_decode: 16 or 32 heads and few tokens
   mega,    ///< dsv41_mega_decode: everything else
 };
 
@@ -56,12 +68,12 @@ enum class Refusal : unsigned char {
   heads,                ///< of this rank: neither 16 nor 32
   tiles,                ///< of a token: more than the 8 blocks of a cluster
   batch_invariant,      ///< was asked for
-  tokens,               ///< of the step: more than swapab_most_tokens()
+  tokens,               ///< of the step: not among swapab_tokens()
   widened_window,       ///< the step's sliding-window lists are not the window
 };
 inline constexpr unsigned kRefusals = 7;
 
-/// Such as "more tokens than the cutoff".
+/// Such as "no compressed cache".
 KILN_API std::string_view to_string(Refusal refusal) noexcept;
 
 /// A set of refusals.
@@ -84,8 +96,8 @@ KILN_API std::string to_string(const Refusals& refusals);
 
 /// What is decided when a layer is built.
 struct Dispatch {
-  Refusals refusals{};            // of every step
-  std::uint64_t most_tokens = 0;  // of a step that swap-AB takes
+  Refusals refusals{};    // of every step
+  SwapabTokens tokens{};  // of steps that swap-AB takes
   u32 window = 128;
 };
 

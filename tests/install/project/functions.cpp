@@ -91,7 +91,7 @@ std::size_t public_functions() {
       &kv::plan_of, &kv::plan, &kv::args_of, &kv::KvInsert::create, &kv::KvInsert::prepare,
       &kv::KvInsert::update, &kv::KvInsert::launch, &kv::model_record, &kv::model,
       &kv::reference_record, static_cast<Status (*)(const v41::LayerOptions&)>(&v41::check),
-      &v41::decode_key, &v41::swapab_most_tokens, &v41::dispatch_of, &v41::choose_kernel,
+      &v41::decode_key, &v41::swapab_tokens, &v41::dispatch_of, &v41::choose_kernel,
       static_cast<std::string_view (*)(v41::Refusal) noexcept>(&v41::to_string),
       static_cast<std::string (*)(const v41::Refusals&)>(&v41::to_string),
       &v41::StepLaunches::insert, &v41::StepLaunches::attend, &v41::DecodeAttention::create,
