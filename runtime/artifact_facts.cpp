@@ -40,7 +40,7 @@ class FactsReader {
   }
   bool number_unsigned(std::uint64_t value) {
     if (field_ != nullptr && value > UINT32_MAX) return false;
-    if (depth_ > 1) numbers_.push_back(static_cast<unsigned>(value));
+    if (depth_ > 1 && field_ != nullptr) numbers_.push_back(static_cast<unsigned>(value));
     return depth_ > 1 || take<unsigned>([&](unsigned& to) { to = static_cast<unsigned>(value); });
   }
   bool number_integer(std::int64_t) { return field_ == nullptr; }  // negative

@@ -225,7 +225,9 @@ std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach re
         if (request.keys_[i].name == outcome->key) used_ = request.toolchains_[i];
     }
   }
-  changed_.notify_all();
+  // Of a key that is busy elsewhere nobody needs to know: those who wait for it would ask in turn,
+  // and wake each other without end.
+  if (outcome) changed_.notify_all();
   return outcome;
 }
 

@@ -101,8 +101,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      const bool all_busy = !busy_.empty() && waiting_.empty();
-      auto* task = all_busy ? nullptr : fitting();
+      auto* task = fitting();
       if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         task = to_retry_.front();
         to_retry_.pop_front();
@@ -123,7 +122,8 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         compiling_bytes_ += task->reserved_bytes;
         return {task, Reach::make};
       }
-      if (all_busy) {
+      // All that is left is in other hands, or waits for memory that is in use here.
+      if (!busy_.empty()) {
         if (!ended_.empty()) finished_.notify_all();
         const auto sleep = time_to_sleep();
         lock.unlock();

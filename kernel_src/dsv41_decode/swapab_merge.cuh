@@ -1,7 +1,8 @@
 // What the blocks of a cluster send each other, and the token's output made of it.
 //
-// Partial outputs travel as f16, which takes half the time of floats: each is off by at most 2^-12
-// of itself, or 2^-39 of the largest of 256. An eighth of what P is off by as one bf16 term.
+// Partial outputs travel as f16 with a factor for 16 elements of a head, which takes little more
+// than half the time of floats: each is off by at most 2^-11 of itself, or 2^-39 of the largest of
+// the 16. An eighth of what P is off by as one bf16 term.
 #pragma once
 
 #include "kernel_src/device/ptx_cluster.cuh"

@@ -63,6 +63,25 @@ TEST(ArtifactFacts, OfAnotherFormAreRefused) {
     EXPECT_EQ(facts_from_json(without.dump()).has_value(), later) << name;
   }
   for (const auto* text : {"", "{", "[]", "null", "{}"}) EXPECT_FALSE(facts_from_json(text));
+  // One fact twice.
+  EXPECT_FALSE(facts_from_json(R"({"log":"",)" + std::string(kGolden).substr(1)));
+}
+
+// Such as later versions may add: they are passed over, whatever is in them.
+TEST(ArtifactFacts, ThatNobodyKnowsChangeNothing) {
+  for (const auto* unknown :
+       {"1", "-1", "1e300", "null", "\"text\"", "[1, 2, 3]", "[[1], {\"log\": [7]}]", "{}",
+        R"({"major": 64, "registers": "many", "log": {"parameters": [[1, 2]]}})"}) {
+    const auto read =
+        facts_from_json(R"({"abi":)" + std::string(unknown) + "," + std::string(kGolden).substr(1));
+    ASSERT_TRUE(read) << unknown;
+    EXPECT_EQ(to_json(*read), kGolden) << unknown;
+  }
+  // Nor do they lend a fact what it lacks.
+  const auto facts = nlohmann::json::parse(kGolden);
+  auto two = facts;
+  two["block_threads"] = {1, 1};
+  EXPECT_FALSE(facts_from_json(R"({"abi":{"major":64},)" + two.dump().substr(1)));
 }
 
 TEST(ArtifactFacts, TheCubinOverridesWhatIsThere) {
