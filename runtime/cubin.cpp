@@ -31,6 +31,7 @@ constexpr std::uint8_t kMaxThreads = 0x05;
 constexpr std::uint8_t kRequiredThreads = 0x10;
 constexpr std::uint8_t kClusterBlocks = 0x3D;
 constexpr std::uint8_t kMaxClusterBlocks = 0x3F;
+constexpr std::uint8_t kBlocksAreClusters = 0x5B;
 constexpr std::uint8_t kParameterBytes = 0x19;
 constexpr std::uint8_t kParameterInfo = 0x17;
 constexpr std::uint8_t kParameterInfo2 = 0x45;  // for kernels with more than 4 KiB of parameters
@@ -148,6 +149,9 @@ void read_kernel_attributes(const ElfSection* section, CubinKernel& kernel) {
         break;
       case kMaxClusterBlocks:
         kernel.bounds.max_cluster_blocks = read_le<std::uint32_t>(value, 0).value_or(0);
+        break;
+      case kBlocksAreClusters:
+        kernel.bounds.grid_counts_clusters = true;
         break;
       default:
         break;

@@ -110,11 +110,16 @@ TensorMapArray::TensorMapArray(TensorMapArray&& other) noexcept {
 }
 
 TensorMapArray& TensorMapArray::operator=(TensorMapArray&& other) noexcept {
-  std::swap(driver_, other.driver_);
-  std::swap(log_, other.log_);
-  std::swap(slots_, other.slots_);
-  std::swap(count_, other.count_);
-  std::swap(generation_, other.generation_);
+  TensorMapArray old;
+  const auto take = [](TensorMapArray& to, TensorMapArray& from) {
+    std::swap(to.driver_, from.driver_);
+    std::swap(to.log_, from.log_);
+    std::swap(to.slots_, from.slots_);
+    std::swap(to.count_, from.count_);
+    std::swap(to.generation_, from.generation_);
+  };
+  take(old, *this);
+  take(*this, other);
   return *this;
 }
 

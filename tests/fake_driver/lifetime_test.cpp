@@ -82,6 +82,7 @@ TEST_F(Lifetime, OneModuleServesTwoContextsOfADevice) {
     auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
     ASSERT_TRUE(launch && launch->launch(nullptr));
     contexts.push_back(driver_.launches().back().context);
+    EXPECT_FALSE(driver_.launches().back().loaded_module) << "context " << i;
   }
   EXPECT_NE(contexts[0], contexts[1]);
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);

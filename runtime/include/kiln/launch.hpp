@@ -67,7 +67,9 @@ class KILN_API LaunchDescriptor {
 
   /// Errors  as prepare(), for the grid. A grid with a 0 in it makes the launch do nothing.
   Status set_grid(Extent grid_blocks) noexcept;
-  /// Errors  as prepare(), for the cluster: the driver is asked whether it fits.
+  /// Errors  as prepare(), for the cluster: the driver is asked whether it fits, so a context of
+  /// the
+  ///         kernel's device must be current.
   Status set_cluster(Extent cluster_blocks) noexcept;
   /// Both at once, for grids that the old cluster does not divide; on an error neither is changed.
   /// The driver is asked only for another cluster. Errors  as prepare(), for grid and cluster.
@@ -118,17 +120,20 @@ class KILN_API LaunchPool {
   /// (at most 32 764, which is all that a kernel can have), so that preparing them takes no memory
   /// and no lock. A kernel of more than 64 parameters counts as one of 4 KiB, of more than 512 as
   /// one of 32 KiB. Without it the pool grows by as much as it has, from 64 (of 512 bytes), 16 (of
-  /// 4 KiB) or 1 (more), and it never shrinks.
+  /// 4 KiB) or 1 (more), and it never shrinks. Growing takes memory of the host and no call of the
+  /// driver, so a capture does not mind it.
   /// Errors  invalid_argument for too large arguments or more than a million descriptors.
   Status reserve(std::size_t descriptors, std::size_t argument_bytes = 512);
   LaunchPoolUsage usage() const noexcept;
 
-  /// Prepares a launch of `kernel` in the current context, which must be of its device. What can be
-  /// wrong with a launch is found here, with the numbers, before the driver is asked.
-  /// Errors  invalid_argument for a shape or argument list that does not fit the kernel or the
+  /// Prepares a launch of `kernel` in the current context, which must be of its device; the
+  /// kernel's code is loaded into that context unless it is there. What can be wrong with a launch
+  /// is found here, with the numbers, before the driver is asked. Errors  invalid_argument for a
+  /// shape or argument list that does not fit the kernel or the
   ///         device; no_device where another context is current, or none; unsupported for
   ///         Overlap::yes on a kernel without a wait, a cluster that this device has no room for,
-  ///         and an attribute that the driver is too old for.
+  ///         an attribute that the driver is too old for, and __block_size__ with a cluster;
+  ///         capture_active where the code would have to be loaded in the middle of a capture.
   Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                    std::span<const Argument> arguments);
 
