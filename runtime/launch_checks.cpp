@@ -2,8 +2,19 @@
 
 #include <algorithm>
 
+#include "runtime/architecture.hpp"
+
 namespace kiln {
 namespace {
+
+// Of a tensor map's address, wherever it lies.
+constexpr unsigned kTensorMapAlignment = 64;
+
+// Where parameters begin in the constant bank: see KernelParameter.
+Result<unsigned> first_parameter(const LoadedKernel& kernel) {
+  KILN_TRY(const auto target, parse_architecture(kernel.library().artifact().facts.architecture));
+  return target.sm < 90 ? 0x160u : target.sm < 100 ? 0x210u : 0x380u;
+}
 
 // Clusters up to this size run on every device that has clusters.
 constexpr std::uint64_t kPortableClusterBlocks = 8;
@@ -177,6 +188,14 @@ Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arg
                              std::to_string(parameters[i].bytes));
     if (arguments[i].data == nullptr)
       return bad(kernel, "argument " + std::to_string(i) + " is at a null pointer");
+    if (!arguments[i].is_tensor_map) continue;
+    KILN_TRY(const unsigned first, first_parameter(kernel));
+    if (const auto place = first + parameters[i].offset; place % kTensorMapAlignment != 0)
+      return bad(kernel, "argument " + std::to_string(i) +
+                             " is a tensor map, but its parameter lies at address " +
+                             std::to_string(place) + ", no multiple of " +
+                             std::to_string(kTensorMapAlignment) +
+                             ": declare it const __grid_constant__ kiln::TensorMap");
   }
   return {};
 }

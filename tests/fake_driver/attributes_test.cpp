@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "fixture.hpp"
+#include "kiln/tensor_map.hpp"
 
 namespace kiln::test {
 namespace {
@@ -286,6 +287,45 @@ TEST_F(Attributes, AnArgumentAtNoAddressIsRefused) {
   auto launch = prepare({});
   EXPECT_EQ(launch->set_argument_bytes(0, nullptr, sizeof(CUdeviceptr)).code(),
             ErrorCode::invalid_argument);
+}
+
+constexpr std::string_view kMapSource = R"(
+#include "jit/tensor_map.cuh"
+extern "C" __global__ void entry(char first, const __grid_constant__ kiln::TensorMap map,
+                                 unsigned long long* out) { out[0] = map.words[0] + first; }
+)";
+constexpr std::string_view kLooseMapSource = R"(
+struct Bytes { char bytes[128]; };
+extern "C" __global__ void entry(char first, const __grid_constant__ Bytes map,
+                                 unsigned long long* out) { out[0] = map.bytes[0] + first; }
+)";
+
+TEST_F(Attributes, ATensorMapNeedsAnAlignedParameter) {
+  for (const auto& [major, minor] : {std::pair(9, 0), {10, 0}, {12, 0}}) {
+    driver_.set_compute_capability(0, major, minor);
+    runtime_.emplace(runtime_with({kMapSource, kLooseMapSource}));
+    const auto with_map = [&](std::uint32_t kernel) {
+      return runtime_->launches().prepare(get(*runtime_, kernel), {}, char{1}, TensorMap{},
+                                          CUdeviceptr{0});
+    };
+    const auto taken = with_map(0);
+    EXPECT_TRUE(taken) << message_of(taken);
+    const auto refused = with_map(1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(refused).find("argument 1 is a tensor map"), std::string::npos)
+        << message_of(refused);
+    EXPECT_NE(message_of(refused).find("no multiple of 64"), std::string::npos);
+  }
+}
+
+TEST_F(Attributes, APoolThatWasMovedFromIsTheSamePool) {
+  auto pool = runtime_->launches();
+  const auto moved = std::move(pool);
+  EXPECT_EQ(moved.usage().in_use, 0u);
+  const auto launch = pool.prepare(get(*runtime_), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  EXPECT_EQ(moved.usage().in_use, 1u);
 }
 
 TEST_F(Attributes, AMovedDescriptorIsEmptyAndGivesItsSlotBack) {

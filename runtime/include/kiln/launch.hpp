@@ -21,10 +21,13 @@
 
 namespace kiln {
 
+struct TensorMap;
+
 /// One kernel argument: its bytes, copied at once.
 struct Argument {
   const void* data = nullptr;
   std::size_t bytes = 0;
+  bool is_tensor_map = false;  ///< by value, so the parameter must be aligned as TMA wants it
 };
 
 /// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
@@ -115,6 +118,9 @@ class KILN_API LaunchPool {
   class KILN_HIDDEN State;  // private to the library
 
   LaunchPool();
+  // One pool behind all copies, and behind what was moved from as well.
+  LaunchPool(const LaunchPool&) = default;
+  LaunchPool& operator=(const LaunchPool&) = default;
 
   /// Makes room for `descriptors` in all, those in use included, of up to `argument_bytes` each
   /// (at most 32 764, which is all that a kernel can have), so that preparing them takes no memory
@@ -144,7 +150,8 @@ class KILN_API LaunchPool {
              ...)) Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                                     const Args&... arguments) {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
-    const std::array<Argument, sizeof...(Args)> list{Argument{&arguments, sizeof(Args)}...};
+    const std::array<Argument, sizeof...(Args)> list{
+        Argument{&arguments, sizeof(Args), std::is_same_v<Args, TensorMap>}...};
     return prepare(kernel, shape, std::span<const Argument>(list));
   }
 
