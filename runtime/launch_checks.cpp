@@ -10,10 +10,17 @@ namespace {
 // Of a tensor map's address, wherever it lies.
 constexpr unsigned kTensorMapAlignment = 64;
 
-// Where parameters begin in the constant bank: see KernelParameter.
-Result<unsigned> first_parameter(const LoadedKernel& kernel) {
+constexpr int kFirstWithOverlap = 90;
+
+// 90 for code of compute capability 9.0.
+Result<int> sm_of(const LoadedKernel& kernel) {
   KILN_TRY(const auto target, parse_architecture(kernel.library().artifact().facts.architecture));
-  return target.sm < 90 ? 0x160u : target.sm < 100 ? 0x210u : 0x380u;
+  return target.sm;
+}
+
+// Where parameters begin in the constant bank: see KernelParameter.
+constexpr unsigned first_parameter(int sm) {
+  return sm < 90 ? 0x160 : sm < 100 ? 0x210 : 0x380;
 }
 
 // Clusters up to this size run on every device that has clusters.
@@ -59,6 +66,14 @@ Status check_block(const LoadedKernel& kernel, const LaunchShape& shape) {
 }
 
 Status check_attributes(const LoadedKernel& kernel, const LaunchShape& shape) {
+  if (shape.overlap_previous != Overlap::no) {
+    KILN_TRY(const int sm, sm_of(kernel));
+    if (sm < kFirstWithOverlap)
+      return launch_error(kernel, ErrorCode::unsupported,
+                          "device " + std::to_string(kernel.ordinal()) +
+                              " cannot overlap kernels (that came with compute capability 9.0); "
+                              "use Overlap::no");
+  }
   if (shape.overlap_previous == Overlap::yes && !kernel.library().artifact().facts.waits_on_grid)
     return launch_error(
         kernel, ErrorCode::unsupported,
@@ -189,8 +204,9 @@ Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arg
     if (arguments[i].data == nullptr)
       return bad(kernel, "argument " + std::to_string(i) + " is at a null pointer");
     if (!arguments[i].is_tensor_map) continue;
-    KILN_TRY(const unsigned first, first_parameter(kernel));
-    if (const auto place = first + parameters[i].offset; place % kTensorMapAlignment != 0)
+    KILN_TRY(const int sm, sm_of(kernel));
+    if (const auto place = first_parameter(sm) + parameters[i].offset;
+        place % kTensorMapAlignment != 0)
       return bad(kernel, "argument " + std::to_string(i) +
                              " is a tensor map, but its parameter lies at address " +
                              std::to_string(place) + ", no multiple of " +
