@@ -165,6 +165,28 @@ TEST_F(Launching, ManyAndLargeArgumentsArrive) {
   }
 }
 
+TEST_F(Launching, MoreParametersThanFourThousandArrive) {
+  constexpr std::size_t kCount = 4097;
+  std::string source = "extern \"C\" __global__ void entry(char a0";
+  for (std::size_t i = 1; i < kCount; ++i) source += ", char a" + std::to_string(i);
+  auto runtime = runtime_with({source + ") {}\n"});
+  std::vector<char> bytes(kCount);
+  std::vector<Argument> arguments;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    bytes[i] = static_cast<char>(i % 101);
+    arguments.push_back({&bytes[i], 1});
+  }
+  auto launch = runtime.launches().prepare(get(runtime), {}, std::span<const Argument>(arguments));
+  ASSERT_TRUE(launch) << message_of(launch);
+  ASSERT_TRUE(launch->set_argument(kCount - 1, 'z'));
+  bytes[kCount - 1] = 'z';
+  EXPECT_EQ(launch->set_argument(kCount, 'z').code(), ErrorCode::invalid_argument);
+  ASSERT_TRUE(launch->launch(nullptr));
+  const auto seen = only();
+  ASSERT_EQ(seen.arguments.size(), kCount);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(seen.argument<char>(i), bytes[i]) << i;
+}
+
 TEST_F(Launching, AFailedLaunchSaysSoAndTheNextOneGoes) {
   auto runtime = runtime_with({kWaitSource});
   auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});

@@ -78,8 +78,12 @@ class KILN_API LaunchDescriptor {
   /// The driver is asked only for another cluster. Errors  as prepare(), for grid and cluster.
   Status set_grid_and_cluster(Extent grid_blocks, Extent cluster_blocks) noexcept;
 
-  /// launch(), and the graph node that it became. `stream` must be capturing.
-  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
+  /// launch(), and the graph node that it became. `stream` must be capturing. The node keeps what
+  /// the descriptor has now: shape and attributes with the events and the access window among them,
+  /// and the arguments' bytes with every device address in them, that of a tensor map's tensor
+  /// included. Of a map by pointer it keeps the slot's address; what lies there may change.
+  /// update() replaces the grid and the arguments. Errors  as launch(); invalid_argument when the
+  /// stream is not capturing or the grid is empty.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
