@@ -165,6 +165,29 @@ TEST_F(Launching, ManyAndLargeArgumentsArrive) {
   }
 }
 
+TEST_F(Launching, EverySizeUpToTheLimitArrives) {
+  for (const std::size_t size : {4095u, 4096u, 4097u, 32764u}) {
+    const auto source = "struct Block { unsigned char bytes[" + std::to_string(size) +
+                        "]; };\nextern \"C\" __global__ void entry(Block block) {}\n";
+    auto runtime = runtime_with({source});
+    std::vector<unsigned char> block(size);
+    for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<unsigned char>(i * 7 + i / 256);
+    const auto kernel = get(runtime);
+    const Argument whole{block.data(), size};
+    auto launch = runtime.launches().prepare(kernel, {}, std::span(&whole, 1));
+    ASSERT_TRUE(launch) << message_of(launch);
+    driver_.forget();
+    ASSERT_TRUE(launch->launch(nullptr));
+    const auto seen = only();
+    ASSERT_EQ(seen.arguments.size(), 1u);
+    EXPECT_EQ(seen.arguments[0], block) << size;
+    const Argument less{block.data(), size - 1};
+    const auto refused = runtime.launches().prepare(kernel, {}, std::span(&less, 1));
+    EXPECT_NE(message_of(refused).find(std::to_string(size)), std::string::npos)
+        << message_of(refused);
+  }
+}
+
 TEST_F(Launching, MoreParametersThanFourThousandArrive) {
   constexpr std::size_t kCount = 4097;
   std::string source = "extern \"C\" __global__ void entry(char a0";

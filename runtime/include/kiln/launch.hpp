@@ -70,9 +70,8 @@ class KILN_API LaunchDescriptor {
 
   /// Errors  as prepare(), for the grid. A grid with a 0 in it makes the launch do nothing.
   Status set_grid(Extent grid_blocks) noexcept;
-  /// Errors  as prepare(), for the cluster: the driver is asked whether it fits, so a context of
-  /// the
-  ///         kernel's device must be current.
+  /// The driver is asked whether it fits, so a context of the kernel's device must be current.
+  /// Errors  as prepare(), for the cluster.
   Status set_cluster(Extent cluster_blocks) noexcept;
   /// Both at once, for grids that the old cluster does not divide; on an error neither is changed.
   /// The driver is asked only for another cluster. Errors  as prepare(), for grid and cluster.
@@ -82,8 +81,8 @@ class KILN_API LaunchDescriptor {
   /// the descriptor has now: shape and attributes with the events and the access window among them,
   /// and the arguments' bytes with every device address in them, that of a tensor map's tensor
   /// included. Of a map by pointer it keeps the slot's address; what lies there may change.
-  /// update() replaces the grid and the arguments. Errors  as launch(); invalid_argument when the
-  /// stream is not capturing or the grid is empty.
+  /// update() replaces the grid and the arguments.
+  /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
