@@ -135,6 +135,22 @@ TEST_F(Lifetime, AThreadWithoutAContextIsToldSo) {
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 0u);
 }
 
+// As after a reset: what was in the context is gone with it, kernels and descriptors are not.
+TEST_F(Lifetime, ADescriptorOutlivesTheContextThatItWasPreparedIn) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  cuda_.reset();
+  const auto gone = launch->launch(nullptr);
+  EXPECT_EQ(gone.code(), ErrorCode::driver_failed) << message_of(gone);
+  make_current();
+  ASSERT_TRUE(runtime.warmup());
+  ASSERT_TRUE(launch->launch(nullptr));
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  EXPECT_FALSE(driver_.launches()[0].loaded_module) << "the warmup did it";
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 0u);
+}
+
 TEST_F(Lifetime, AForkedChildIsToldSoAndNeverCallsTheDriver) {
   std::optional<Runtime> runtime(runtime_with({kWaitSource}));
   auto kernel = get(*runtime);
