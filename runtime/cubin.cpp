@@ -31,13 +31,15 @@ constexpr std::uint8_t kMaxThreads = 0x05;
 constexpr std::uint8_t kRequiredThreads = 0x10;
 constexpr std::uint8_t kClusterBlocks = 0x3D;
 constexpr std::uint8_t kMaxClusterBlocks = 0x3F;
+constexpr std::uint8_t kBlocksAreClusters = 0x5B;
 constexpr std::uint8_t kParameterBytes = 0x19;
 constexpr std::uint8_t kParameterInfo = 0x17;
 constexpr std::uint8_t kParameterInfo2 = 0x45;  // for kernels with more than 4 KiB of parameters
 constexpr std::uint8_t kRegisterCount = 0x2F;
 constexpr std::uint8_t kFrameSize = 0x11;
 constexpr std::uint8_t kStackSize = 0x12;
-constexpr std::size_t kMostParameters = 4096;
+// What the hardware's constant bank holds of parameters, so of those of one byte as many.
+constexpr unsigned kMostParameterBytes = 32764;
 
 Error not_a_cubin(std::string_view why) {
   return Error(ErrorCode::invalid_argument, "not a cubin: " + std::string(why));
@@ -107,7 +109,7 @@ void read_parameter(const Attribute& attribute, CubinKernel& kernel) {
   const auto ordinal = read_le<std::uint16_t>(attribute.value, 4);
   const auto offset = read_le<std::uint16_t>(attribute.value, 6);
   const auto packed = read_le<std::uint32_t>(attribute.value, 8);
-  if (!ordinal || !offset || !packed || *ordinal >= kMostParameters) return;
+  if (!ordinal || !offset || !packed || *ordinal >= kMostParameterBytes) return;
   if (kernel.parameters.size() <= *ordinal) kernel.parameters.resize(*ordinal + std::size_t{1});
   kernel.parameters[*ordinal] = {
       *offset, attribute.code == kParameterInfo ? *packed >> 18 : *packed & 0xFFFF};
@@ -149,14 +151,14 @@ void read_kernel_attributes(const ElfSection* section, CubinKernel& kernel) {
       case kMaxClusterBlocks:
         kernel.bounds.max_cluster_blocks = read_le<std::uint32_t>(value, 0).value_or(0);
         break;
+      case kBlocksAreClusters:
+        kernel.bounds.grid_counts_clusters = true;
+        break;
       default:
         break;
     }
   }
 }
-
-// What the hardware's constant bank holds of parameters.
-constexpr unsigned kMostParameterBytes = 32764;
 
 // A launch is checked against the table, so one with a gap must not pass for a whole one.
 bool has_whole_parameter_table(const CubinKernel& kernel) {

@@ -44,16 +44,11 @@ Result<LaunchDescriptor> LaunchPool::prepare(const Kernel& kernel, const LaunchS
   const auto& loaded = *kernel.loaded_;
   const auto& library = loaded.library();
   if (library.generation() != fork_generation()) return forked_error();
-  KILN_TRY(const auto current, library.driver().current_device());
-  if (current != loaded.ordinal())
-    return launch_error(
-        loaded, ErrorCode::no_device,
-        "it is of device " + std::to_string(loaded.ordinal()) + ", and " +
-            (current < 0 ? "no context is current"
-                         : "the current context is of device " + std::to_string(current)) +
-            " on this thread; make one of its device current to prepare it");
+  if (auto status = check_current_device(loaded); !status) return status.error();
   if (auto status = check_shape(loaded, shape); !status) return status.error();
   if (auto status = check_arguments(loaded, arguments); !status) return status.error();
+  // With lazy loading the first launch in a context would do it, which may be captured.
+  if (auto status = loaded.be_in_context(); !status) return status.error();
 
   const std::span parameters(library.parameters());
   const auto bytes = std::size_t{library.artifact().facts.parameter_bytes};
@@ -98,9 +93,10 @@ LaunchDescriptor::LaunchDescriptor(LaunchDescriptor&& other) noexcept
       pool_(std::move(other.pool_)) {}
 
 LaunchDescriptor& LaunchDescriptor::operator=(LaunchDescriptor&& other) noexcept {
-  std::swap(slot_, other.slot_);
-  std::swap(lease_, other.lease_);
-  std::swap(pool_, other.pool_);
+  LaunchDescriptor taken(std::move(other));  // which is empty then; takes away what was here
+  std::swap(slot_, taken.slot_);
+  std::swap(lease_, taken.lease_);
+  std::swap(pool_, taken.pool_);
   return *this;
 }
 
@@ -142,6 +138,9 @@ Status LaunchDescriptor::set_argument_bytes(std::size_t index, const void* data,
                         "argument " + std::to_string(index) + " has " +
                             std::to_string(parameters[index].bytes) + " bytes, not " +
                             std::to_string(bytes));
+  if (data == nullptr)
+    return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
+                        "argument " + std::to_string(index) + " is at a null pointer");
   std::memcpy(slot_->argument_table[index], data, bytes);
   return {};
 }
@@ -205,6 +204,7 @@ Status LaunchDescriptor::store_cluster(const Extent& cluster_blocks, const Exten
     return launch_error(*slot.kernel, ErrorCode::invalid_argument,
                         "this launch has a preferred cluster, which goes with its cluster; prepare "
                         "another one");
+  if (auto status = check_current_device(*slot.kernel); !status) return status;
   KILN_TRY(const auto cluster, cluster_of(*slot.kernel, cluster_blocks));
   const auto old = std::tuple(slot.cluster, slot.config, slot.most_resident_blocks);
   const auto put = [&](const Extent& value) {

@@ -2,8 +2,26 @@
 
 #include <algorithm>
 
+#include "runtime/architecture.hpp"
+
 namespace kiln {
 namespace {
+
+// Of a tensor map's address, wherever it lies.
+constexpr unsigned kTensorMapAlignment = 64;
+
+constexpr int kFirstWithOverlap = 90;
+
+// 90 for code of compute capability 9.0.
+Result<int> sm_of(const LoadedKernel& kernel) {
+  KILN_TRY(const auto target, parse_architecture(kernel.library().artifact().facts.architecture));
+  return target.sm;
+}
+
+// Where parameters begin in the constant bank: see KernelParameter.
+constexpr unsigned first_parameter(int sm) {
+  return sm < 90 ? 0x160 : sm < 100 ? 0x210 : 0x380;
+}
 
 // Clusters up to this size run on every device that has clusters.
 constexpr std::uint64_t kPortableClusterBlocks = 8;
@@ -48,6 +66,14 @@ Status check_block(const LoadedKernel& kernel, const LaunchShape& shape) {
 }
 
 Status check_attributes(const LoadedKernel& kernel, const LaunchShape& shape) {
+  if (shape.overlap_previous != Overlap::no) {
+    KILN_TRY(const int sm, sm_of(kernel));
+    if (sm < kFirstWithOverlap)
+      return launch_error(kernel, ErrorCode::unsupported,
+                          "device " + std::to_string(kernel.ordinal()) +
+                              " cannot overlap kernels (that came with compute capability 9.0); "
+                              "use Overlap::no");
+  }
   if (shape.overlap_previous == Overlap::yes && !kernel.library().artifact().facts.waits_on_grid)
     return launch_error(
         kernel, ErrorCode::unsupported,
@@ -130,6 +156,17 @@ Error forked_error() {
                "start a new process");
 }
 
+Status check_current_device(const LoadedKernel& kernel) {
+  KILN_TRY(const auto current, kernel.library().driver().current_device());
+  if (current == kernel.ordinal()) return {};
+  return launch_error(
+      kernel, ErrorCode::no_device,
+      "it is of device " + std::to_string(kernel.ordinal()) + ", and " +
+          (current < 0 ? "no context is current"
+                       : "the current context is of device " + std::to_string(current)) +
+          " on this thread; make one of its device current to prepare it or to change its cluster");
+}
+
 Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape) {
   if (auto status = check_block(kernel, shape); !status) return status;
   if (auto status = check_attributes(kernel, shape); !status) return status;
@@ -159,25 +196,41 @@ Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arg
   if (arguments.size() != parameters.size())
     return bad(kernel, std::to_string(arguments.size()) + " arguments given, the kernel has " +
                            std::to_string(parameters.size()) + " parameters");
-  for (std::size_t i = 0; i < arguments.size(); ++i)
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].bytes != parameters[i].bytes)
       return bad(kernel, "argument " + std::to_string(i) + " has " +
                              std::to_string(arguments[i].bytes) + " bytes, the parameter has " +
                              std::to_string(parameters[i].bytes));
+    if (arguments[i].data == nullptr)
+      return bad(kernel, "argument " + std::to_string(i) + " is at a null pointer");
+    if (!arguments[i].is_tensor_map) continue;
+    KILN_TRY(const int sm, sm_of(kernel));
+    if (const auto place = first_parameter(sm) + parameters[i].offset;
+        place % kTensorMapAlignment != 0)
+      return bad(kernel, "argument " + std::to_string(i) +
+                             " is a tensor map, but its parameter lies at address " +
+                             std::to_string(place) + ", no multiple of " +
+                             std::to_string(kTensorMapAlignment) +
+                             ": declare it const __grid_constant__ kiln::TensorMap");
+  }
   return {};
 }
 
 Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked) {
   const auto& compiled = kernel.limits().compiled_cluster;
+  const auto& bounds = kernel.library().artifact().facts.bounds;
   if (volume_of(asked) == 0)
     return bad(kernel, "the cluster is " + text_of(asked) + " blocks; no dimension may be 0");
-  if (asked == Extent{}) return compiled;
-  if (compiled != Extent{} && asked != compiled)
+  if (bounds.grid_counts_clusters && compiled && volume_of(*compiled) > 1)
+    return launch_error(kernel, ErrorCode::unsupported,
+                        "its grid would count clusters instead of blocks, since __block_size__ "
+                        "gives a cluster in its source; give it by __cluster_dims__ there");
+  if (asked == Extent{}) return compiled.value_or(Extent{});
+  if (compiled && asked != *compiled)
     return bad(kernel, "the cluster of " + text_of(asked) +
                            " blocks differs from the one that the kernel was compiled with, " +
-                           text_of(compiled) + " blocks");
-  if (const auto most = kernel.library().artifact().facts.bounds.max_cluster_blocks;
-      most != 0 && volume_of(asked) > most)
+                           text_of(*compiled) + " blocks");
+  if (const auto most = bounds.max_cluster_blocks; most != 0 && volume_of(asked) > most)
     return bad(kernel, "the cluster of " + text_of(asked) + " = " +
                            std::to_string(volume_of(asked)) +
                            " blocks; the kernel was compiled for at most " + std::to_string(most));
@@ -186,6 +239,10 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked) {
                         "a cluster of " + text_of(asked) + " blocks; device " +
                             std::to_string(kernel.ordinal()) +
                             " has no clusters (they came with compute capability 9.0)");
+  if (!within(asked, kernel.limits().grid_blocks))
+    return bad(kernel, "the cluster is " + text_of(asked) +
+                           " blocks; a grid of the device has at most " +
+                           text_of(kernel.limits().grid_blocks));
   return asked;
 }
 

@@ -25,6 +25,9 @@ Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string
 /// What a process that was forked after CUDA was initialised gets.
 Error forked_error();
 
+/// The driver answers and loads for the current context.
+/// Errors  no_device when that is one of another device, or none is current; driver_failed
+Status check_current_device(const LoadedKernel& kernel);
 /// Everything about a shape but its grid, as far as numbers tell.
 Status check_shape(const LoadedKernel& kernel, const LaunchShape& shape);
 /// A grid without a 0 in it. `cluster` divides it, and `most_resident_blocks` holds it.

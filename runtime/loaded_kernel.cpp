@@ -50,6 +50,12 @@ Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFac
                        std::to_string(offset) + " with " + std::to_string(bytes) +
                        " by the driver; please report this");
   }
+  std::size_t offset = 0, bytes = 0;
+  if (api.cuKernelGetParamInfo_v12040(kernel, facts.parameters.size(), &offset, &bytes) ==
+      CUDA_SUCCESS)
+    return Error(ErrorCode::driver_failed,
+                 subject(facts) + ": it has " + std::to_string(facts.parameters.size()) +
+                     " parameters by the cubin and more by the driver; please report this");
   return {};
 }
 
@@ -84,8 +90,9 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
   const auto found =
       api.cuLibraryGetKernel(&library->kernel_, library->library_, facts.symbol.c_str());
   if (found != CUDA_SUCCESS)
-    return Error(ErrorCode::driver_failed, subject(facts) + ": the cubin holds no kernel " +
-                                               facts.symbol + " for the driver");
+    return Error(ErrorCode::driver_failed,
+                 subject(facts) + ": the driver finds no kernel " + facts.symbol +
+                     " in the cubin: " + api.failed("cuLibraryGetKernel", found).message());
   if (auto status = check_parameters(api, library->kernel_, facts); !status) return status.error();
   return std::shared_ptr<const Library>(library);
 }
@@ -144,7 +151,7 @@ Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CU
       .dynamic_shared_bytes = static_cast<unsigned>(opt_in > fixed ? opt_in - fixed : 0),
       .block_threads = extent(block),
       .grid_blocks = extent(grid),
-      .compiled_cluster = cluster[0] > 0 ? extent(cluster) : Extent{},
+      .compiled_cluster = cluster[0] > 0 ? std::optional(extent(cluster)) : std::nullopt,
       .access_window_bytes = static_cast<std::size_t>(window),
       .sm_count = static_cast<unsigned>(sms),
       .clusters = clusters != 0,
@@ -181,11 +188,33 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
 
 Status LoadedKernel::bring_into_context() const noexcept {
   const auto& api = library_->driver();
+  const OutsideCapture outside(api);
   CUfunction function = nullptr;
   if (const auto result = api.cuKernelGetFunction(&function, library_->kernel());
       result != CUDA_SUCCESS)
     return api.failed("cuKernelGetFunction", result);
+  CUcontext context = nullptr;
+  if (const auto result = api.cuCtxGetCurrent(&context); result != CUDA_SUCCESS)
+    return api.failed("cuCtxGetCurrent", result);
+  const auto place = next_context_.fetch_add(1, std::memory_order_relaxed) % contexts_.size();
+  contexts_[place].store(context, std::memory_order_relaxed);
   return {};
+}
+
+Status LoadedKernel::be_in_context() const {
+  const auto& api = library_->driver();
+  CUcontext context = nullptr;
+  if (const auto result = api.cuCtxGetCurrent(&context); result != CUDA_SUCCESS)
+    return api.failed("cuCtxGetCurrent", result);
+  for (const auto& known : contexts_)
+    if (known.load(std::memory_order_relaxed) == context) return {};
+  if (api.capture_is_visible())
+    return Error(ErrorCode::capture_active,
+                 subject(library_->artifact().facts) +
+                     ": its code is not in this context yet, and a stream of the context is being "
+                     "captured: call Runtime::warmup(), or prepare a launch of it, with this "
+                     "context current before the capture");
+  return bring_into_context();
 }
 
 Status LoadedKernel::allow_any_cluster_size() const noexcept {

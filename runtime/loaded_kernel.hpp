@@ -4,8 +4,10 @@
 // table and the cubin's bytes.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
@@ -53,10 +55,10 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
     unsigned threads_per_block = 0;
     unsigned static_shared_bytes = 0;
     unsigned dynamic_shared_bytes = 0;
-    Extent block_threads{};               ///< in each dimension
-    Extent grid_blocks{};                 ///< in each dimension
-    Extent compiled_cluster{};            ///< {1, 1, 1}: none is compiled in
-    std::size_t access_window_bytes = 0;  ///< at most
+    Extent block_threads{};                    ///< in each dimension
+    Extent grid_blocks{};                      ///< in each dimension
+    std::optional<Extent> compiled_cluster{};  ///< the only one, where one is compiled in
+    std::size_t access_window_bytes = 0;       ///< at most
     unsigned sm_count = 0;
     bool clusters = false;     ///< the device has them
     bool cooperative = false;  ///< the device can launch so
@@ -70,6 +72,9 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
 
   /// Loads the module into the current context, which is one of this device, unless it is there.
   Status bring_into_context() const noexcept;
+  /// The same, without a call of the driver where it is known to be there.
+  /// Errors  capture_active where that is not known and a stream of the context is being captured
+  Status be_in_context() const;
 
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }
@@ -86,6 +91,10 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   int ordinal_ = 0;
   Limits limits_{};
   mutable std::atomic<bool> any_cluster_size_{false};
+  // The contexts that the module was brought into, the latest few. Of one that is gone, a new one
+  // may have the handle: then its first launch loads the module.
+  mutable std::array<std::atomic<CUcontext>, 8> contexts_{};
+  mutable std::atomic<unsigned> next_context_{0};
 };
 
 }  // namespace kiln

@@ -110,11 +110,16 @@ TensorMapArray::TensorMapArray(TensorMapArray&& other) noexcept {
 }
 
 TensorMapArray& TensorMapArray::operator=(TensorMapArray&& other) noexcept {
-  std::swap(driver_, other.driver_);
-  std::swap(log_, other.log_);
-  std::swap(slots_, other.slots_);
-  std::swap(count_, other.count_);
-  std::swap(generation_, other.generation_);
+  TensorMapArray taken;  // takes away what was here
+  const auto swap = [](TensorMapArray& one, TensorMapArray& another) {
+    std::swap(one.driver_, another.driver_);
+    std::swap(one.log_, another.log_);
+    std::swap(one.slots_, another.slots_);
+    std::swap(one.count_, another.count_);
+    std::swap(one.generation_, another.generation_);
+  };
+  swap(taken, other);
+  swap(taken, *this);
   return *this;
 }
 
@@ -147,6 +152,11 @@ Status TensorMapArray::set(std::size_t index, const TensorMap& map, CUstream str
   }
   const auto result =
       driver_->cuStreamBatchMemOp(stream, static_cast<unsigned>(writes.size()), writes.data(), 0);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return Error(ErrorCode::capture_active,
+                 "tensor map " + std::to_string(index) +
+                     ": the legacy default stream would join a capture that another stream of this "
+                     "context is in; set it in that stream, or after the capture");
   return result == CUDA_SUCCESS ? Status{} : driver_->failed("cuStreamBatchMemOp", result);
 }
 

@@ -140,7 +140,7 @@ class Trial {
       return;
     }
     const double limit = options_.least_clock * static_cast<double>(clocks.most_sm_mhz);
-    if (clocks.median_sm_mhz < limit)
+    if (clocks.median_sm_mhz < limit || clocks.most_sm_mhz == 0)
       fault("the SM clock under load is " + number(clocks.median_sm_mhz, 0) + " MHz, below " +
             number(options_.least_clock, 2) + " of its maximum of " +
             std::to_string(clocks.most_sm_mhz) + " MHz");

@@ -64,7 +64,11 @@ Figures figures_of(const Samples& samples) {
     return ratio_of(alternate(samples.baseline, start), alternate(samples.candidate, start));
   };
   figures.disagreement = std::abs(ratio_from(0) - ratio_from(1));
-  figures.drift = std::max(drift_of(samples.baseline), drift_of(samples.candidate));
+  const double baseline_drift = drift_of(samples.baseline);
+  const double candidate_drift = drift_of(samples.candidate);
+  // One that is no number, of times that were 0, must not be lost.
+  figures.drift = std::isnan(baseline_drift) || baseline_drift >= candidate_drift ? baseline_drift
+                                                                                  : candidate_drift;
   return figures;
 }
 

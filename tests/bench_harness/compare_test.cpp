@@ -141,6 +141,8 @@ TEST(BenchCompare, EachGateRefusesAndSaysWhy) {
        [](FakeArms& arms) {
          arms.clock = [] { return Clock{.sm_mhz = 1700, .most_sm_mhz = 1980}; };
        }},
+      {"its maximum of 0 MHz",
+       [](FakeArms& arms) { arms.clock = [] { return Clock{.sm_mhz = 1980, .most_sm_mhz = 0}; }; }},
       {"SM clock is not known: no NVML here",
        [](FakeArms& arms) {
          arms.clock = [] { return Error(ErrorCode::unsupported, "no NVML here"); };
@@ -162,6 +164,10 @@ TEST(BenchCompare, EachGateRefusesAndSaysWhy) {
       {"two orders",  // no number is no pass
        [](FakeArms& arms) {
          arms.time = [](Side, std::size_t) { return std::numeric_limits<double>::quiet_NaN(); };
+       }},
+      {"drift",  // nothing takes no time
+       [](FakeArms& arms) {
+         arms.time = [](Side side, std::size_t) { return side == Side::baseline ? 10.0 : 0.0; };
        }},
   };
   for (const auto& row : rows) {

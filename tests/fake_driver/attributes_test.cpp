@@ -166,6 +166,7 @@ TEST_F(Attributes, ImpossibleOnesAreRefusedBeforeTheDriverIsAsked) {
   refused_for({.access_window = {.bytes = 8}}, "at no address");
   refused_for({.access_window = {.base = this, .bytes = (128u << 20) + 1}}, "134217728");
   refused_for({.cluster_blocks = {0}}, "no dimension may be 0");
+  refused_for({.cluster_blocks = {65536, 65536, 65536}}, "65535 x 65535");
   refused_for({.preferred_cluster_blocks = {4}}, "set cluster_blocks");
   refused_for({.grid_blocks = {6}, .cluster_blocks = {2}, .preferred_cluster_blocks = {3}},
               "not a multiple of the cluster");

@@ -59,6 +59,59 @@ TEST_F(Capture, NothingIsLaunchedWhereNothingIsCaptured) {
   EXPECT_EQ(end(stream).size(), 1u);
 }
 
+// An instance keeps what it was captured with until it is told otherwise, node by node.
+TEST_F(Capture, ANodeOfAnInstanceTakesGridAndArgumentsAndIsSwitchedOffAndOn) {
+  auto runtime = runtime_with({kWaitSource});
+  const auto kernel = get(runtime);
+  auto first = runtime.launches().prepare(kernel, {.grid_blocks = {1}}, CUdeviceptr{1});
+  auto second = runtime.launches().prepare(kernel, {.grid_blocks = {4}, .cluster_blocks = {2}},
+                                           CUdeviceptr{2});
+  ASSERT_TRUE(first && second);
+  CapturedLaunch one, two;
+  const auto stream = cuda_->stream();
+  const auto graph = cuda_->capture(stream, [&] {
+    one = *first->capture(stream.handle());
+    two = *second->capture(stream.handle());
+  });
+  const auto replayed = [&] {
+    driver_.forget();
+    graph.launch(stream);
+    std::vector<std::pair<CUdeviceptr, unsigned>> seen;
+    for (const auto& launch : driver_.launches())
+      seen.emplace_back(launch.argument<CUdeviceptr>(0), launch.grid[0]);
+    return seen;
+  };
+  using Seen = std::vector<std::pair<CUdeviceptr, unsigned>>;
+  ASSERT_TRUE(second->set_argument(0, CUdeviceptr{7}));
+  ASSERT_TRUE(second->set_grid({6}));
+  EXPECT_EQ(replayed(), (Seen{{1, 1}, {2, 4}})) << "not before update()";
+  ASSERT_TRUE(second->update(graph.handle(), two));
+  EXPECT_EQ(replayed(), (Seen{{1, 1}, {7, 6}}));
+  ASSERT_NE(driver_.launches()[1].attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION), nullptr);
+  ASSERT_TRUE(first->set_enabled(graph.handle(), one, false));
+  EXPECT_EQ(replayed(), (Seen{{7, 6}}));
+  ASSERT_TRUE(first->set_enabled(graph.handle(), one, true));
+
+  driver_.fail("cuGraphExecKernelNodeSetParams", CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  driver_.fail("cuGraphNodeSetEnabled", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(second->update(graph.handle(), two).error().driver_result(),
+            CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  EXPECT_EQ(first->set_enabled(graph.handle(), one, false).error().driver_result(),
+            CUDA_ERROR_INVALID_VALUE);
+  driver_.succeed("cuGraphExecKernelNodeSetParams");
+  driver_.succeed("cuGraphNodeSetEnabled");
+  ASSERT_TRUE(second->set_grid({0}));
+  const auto empty = second->update(graph.handle(), two);
+  EXPECT_EQ(empty.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(message_of(empty).find("set_enabled"), std::string::npos) << message_of(empty);
+  ASSERT_TRUE(second->set_grid_and_cluster({8}, {4}));
+  const auto other = second->update(graph.handle(), two);
+  EXPECT_EQ(other.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(message_of(other).find("4 x 1 x 1"), std::string::npos) << message_of(other);
+  EXPECT_NE(message_of(other).find("2 x 1 x 1"), std::string::npos) << message_of(other);
+  EXPECT_EQ(replayed(), (Seen{{1, 1}, {7, 6}})) << "a refusal changes nothing";
+}
+
 TEST_F(Capture, ARefusedQueryIsTheDriversError) {
   auto runtime = runtime_with({kWaitSource});
   auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});

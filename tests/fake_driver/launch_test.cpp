@@ -165,6 +165,51 @@ TEST_F(Launching, ManyAndLargeArgumentsArrive) {
   }
 }
 
+TEST_F(Launching, EverySizeUpToTheLimitArrives) {
+  for (const std::size_t size : {4095u, 4096u, 4097u, 32764u}) {
+    const auto source = "struct Block { unsigned char bytes[" + std::to_string(size) +
+                        "]; };\nextern \"C\" __global__ void entry(Block block) {}\n";
+    auto runtime = runtime_with({source});
+    std::vector<unsigned char> block(size);
+    for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<unsigned char>(i * 7 + i / 256);
+    const auto kernel = get(runtime);
+    const Argument whole{block.data(), size};
+    auto launch = runtime.launches().prepare(kernel, {}, std::span(&whole, 1));
+    ASSERT_TRUE(launch) << message_of(launch);
+    driver_.forget();
+    ASSERT_TRUE(launch->launch(nullptr));
+    const auto seen = only();
+    ASSERT_EQ(seen.arguments.size(), 1u);
+    EXPECT_EQ(seen.arguments[0], block) << size;
+    const Argument less{block.data(), size - 1};
+    const auto refused = runtime.launches().prepare(kernel, {}, std::span(&less, 1));
+    EXPECT_NE(message_of(refused).find(std::to_string(size)), std::string::npos)
+        << message_of(refused);
+  }
+}
+
+TEST_F(Launching, MoreParametersThanFourThousandArrive) {
+  constexpr std::size_t kCount = 4097;
+  std::string source = "extern \"C\" __global__ void entry(char a0";
+  for (std::size_t i = 1; i < kCount; ++i) source += ", char a" + std::to_string(i);
+  auto runtime = runtime_with({source + ") {}\n"});
+  std::vector<char> bytes(kCount);
+  std::vector<Argument> arguments;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    bytes[i] = static_cast<char>(i % 101);
+    arguments.push_back({&bytes[i], 1});
+  }
+  auto launch = runtime.launches().prepare(get(runtime), {}, std::span<const Argument>(arguments));
+  ASSERT_TRUE(launch) << message_of(launch);
+  ASSERT_TRUE(launch->set_argument(kCount - 1, 'z'));
+  bytes[kCount - 1] = 'z';
+  EXPECT_EQ(launch->set_argument(kCount, 'z').code(), ErrorCode::invalid_argument);
+  ASSERT_TRUE(launch->launch(nullptr));
+  const auto seen = only();
+  ASSERT_EQ(seen.arguments.size(), kCount);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(seen.argument<char>(i), bytes[i]) << i;
+}
+
 TEST_F(Launching, AFailedLaunchSaysSoAndTheNextOneGoes) {
   auto runtime = runtime_with({kWaitSource});
   auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});

@@ -82,6 +82,7 @@ TEST_F(Lifetime, OneModuleServesTwoContextsOfADevice) {
     auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
     ASSERT_TRUE(launch && launch->launch(nullptr));
     contexts.push_back(driver_.launches().back().context);
+    EXPECT_FALSE(driver_.launches().back().loaded_module) << "context " << i;
   }
   EXPECT_NE(contexts[0], contexts[1]);
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
@@ -131,6 +132,22 @@ TEST_F(Lifetime, AThreadWithoutAContextIsToldSo) {
     ASSERT_FALSE(kernel);
     EXPECT_EQ(kernel.error().code(), ErrorCode::no_device);
   }).join();
+  EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 0u);
+}
+
+// As after a reset: what was in the context is gone with it, kernels and descriptors are not.
+TEST_F(Lifetime, ADescriptorOutlivesTheContextThatItWasPreparedIn) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  cuda_.reset();
+  const auto gone = launch->launch(nullptr);
+  EXPECT_EQ(gone.code(), ErrorCode::driver_failed) << message_of(gone);
+  make_current();
+  ASSERT_TRUE(runtime.warmup());
+  ASSERT_TRUE(launch->launch(nullptr));
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  EXPECT_FALSE(driver_.launches()[0].loaded_module) << "the warmup did it";
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 0u);
 }
 

@@ -1,11 +1,18 @@
 // The way from a registered kernel to a loaded one, and everything that can fail on it.
+#include <thread>
+
 #include "fixture.hpp"
 #include "runtime/driver_api.hpp"
+#include "runtime/loaded_kernel.hpp"
 
 namespace kiln::test {
 namespace {
 
 using fake_driver::Object;
+
+bool says(const std::string& message, std::string_view text) {
+  return message.find(text) != std::string::npos;
+}
 
 class Loading : public FakeDriverFixture {};
 
@@ -18,9 +25,6 @@ class OpeningTheDriver : public RuntimeFixture {
     EXPECT_FALSE(device);
     EXPECT_EQ(device ? ErrorCode::none : device.error().code(), code) << message_of(device);
     return message_of(device);
-  }
-  static bool says(const std::string& message, std::string_view text) {
-    return message.find(text) != std::string::npos;
   }
   FakeDriver driver_;
 };
@@ -143,6 +147,7 @@ TEST_F(Loading, EveryFailingCallIsReportedWithItsResultAndLeavesNothing) {
       const auto kernel = runtime.get({0});
       ASSERT_FALSE(kernel) << function;
       EXPECT_EQ(kernel.error().code(), ErrorCode::driver_failed) << function;
+      EXPECT_TRUE(says(message_of(kernel), "CUDA_ERROR_OUT_OF_MEMORY")) << message_of(kernel);
       // The library's own two say what was wrong with which cubin instead.
       const bool own = std::string_view(function).starts_with("cuLibrary");
       if (!own) {
@@ -169,6 +174,20 @@ TEST_F(Loading, WhatTheDriverRefusesIsUnsupportedWithBothVersions) {
         << message_of(kernel);
     driver_.succeed("cuLibraryLoadData");
   }
+}
+
+TEST_F(Loading, AParameterThatOnlyTheDriverKnowsIsFound) {
+  auto runtime = runtime_with({kLayoutSource});
+  auto artifact = runtime.artifact({0}, "sm_90a");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  auto driver = DriverApi::load();
+  ASSERT_TRUE(driver);
+  EXPECT_TRUE(Library::load(*driver, *artifact, {}));
+  artifact->facts.parameters.pop_back();
+  const auto refused = Library::load(*driver, *artifact, {});
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(says(message_of(refused), "4 parameters by the cubin and more by the driver"))
+      << message_of(refused);
 }
 
 TEST_F(Loading, AFailureInAWarmupIsThatKernelsAlone) {
@@ -206,6 +225,34 @@ TEST_F(Loading, AGetInsideACaptureIsRefusedAndTheCaptureGoesOn) {
   EXPECT_EQ(end(stream.handle(), &graph), CUDA_SUCCESS);
   ASSERT_EQ(driver_.launches().size(), 1u);
   EXPECT_EQ(driver_.launches()[0].origin, fake_driver::Origin::captured);
+}
+
+// Loaded for its device, in another context or none: the first launch would load it into this one.
+TEST_F(Loading, APreparationInsideACaptureLoadsNothingIntoTheContext) {
+  auto runtime = runtime_with({kWaitSource});
+  Kernel kernel;
+  std::thread([&] { kernel = *runtime.get({0}, 0); }).join();  // without a context
+  const auto begin = driver_.symbol<decltype(cuStreamBeginCapture)>("cuStreamBeginCapture_v2");
+  const auto end = driver_.symbol<decltype(cuStreamEndCapture)>("cuStreamEndCapture");
+  const auto stream = cuda_->stream();
+  CUgraph graph = nullptr;
+  ASSERT_EQ(begin(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  const auto refused = runtime.launches().prepare(kernel, {}, CUdeviceptr{0});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::capture_active);
+  EXPECT_TRUE(says(message_of(refused), "kernel plain")) << message_of(refused);
+  EXPECT_TRUE(says(message_of(refused), "warmup")) << message_of(refused);
+  EXPECT_EQ(driver_.calls("cuKernelGetFunction"), 0u);
+  EXPECT_EQ(end(stream.handle(), &graph), CUDA_SUCCESS) << "the capture is whole";
+
+  ASSERT_TRUE(runtime.launches().prepare(kernel, {}, CUdeviceptr{0}));
+  ASSERT_EQ(begin(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  auto launch = runtime.launches().prepare(kernel, {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  EXPECT_TRUE(launch->launch(stream.handle()));
+  EXPECT_EQ(end(stream.handle(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(driver_.calls("cuKernelGetFunction"), 1u);
+  EXPECT_FALSE(driver_.launches().at(0).loaded_module);
 }
 
 }  // namespace

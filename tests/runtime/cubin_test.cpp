@@ -217,7 +217,9 @@ TEST(Cubin, TellsWhatTheSourceFixesAboutLaunches) {
       {"__cluster_dims__(8) __launch_bounds__(128)",
        {.max_threads = 128, .cluster_blocks = {8, 1, 1}}},
       {"__block_size__((64, 2, 1), (4, 1, 1))",
-       {.block_threads = {64, 2, 1}, .cluster_blocks = {4, 1, 1}}},
+       {.block_threads = {64, 2, 1}, .cluster_blocks = {4, 1, 1}, .grid_counts_clusters = true}},
+      {"__block_size__((64, 2, 1))",
+       {.block_threads = {64, 2, 1}, .cluster_blocks = {1, 1, 1}, .grid_counts_clusters = true}},
   };
   std::string source;
   for (std::size_t i = 0; i < std::size(cases); ++i)

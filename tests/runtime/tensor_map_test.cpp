@@ -329,6 +329,22 @@ TEST(TensorMapArray, WritesAMapByValueIntoItsSlot) {
   EXPECT_TRUE(FakeDriver::writes.empty());
   FakeDriver::answer = CUDA_ERROR_NOT_SUPPORTED;
   EXPECT_EQ(array->set(0, map, nullptr).error().driver_result(), CUDA_ERROR_NOT_SUPPORTED);
+  FakeDriver::answer = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  EXPECT_EQ(array->set(0, map, nullptr).code(), ErrorCode::capture_active);
+}
+
+TEST(TensorMapArray, AMovedOneIsEmptyAndWhatItReplacesIsFreed) {
+  auto first = TensorMapArray::allocate(FakeDriver::make(), 3, {});
+  auto second = TensorMapArray::allocate(FakeDriver::make(), 3, {});
+  ASSERT_TRUE(first && second);
+  *first = *std::move(second);
+  EXPECT_EQ(first->size(), 3u);
+  EXPECT_EQ(second->size(), 0u);
+  EXPECT_EQ(FakeDriver::frees, 1);
+  auto& same = *first;
+  *first = std::move(same);
+  EXPECT_EQ(first->size(), 3u);
+  EXPECT_EQ(FakeDriver::frees, 1);
 }
 
 TEST(TensorMapArray, FreesOnceAndReportsWhatFails) {

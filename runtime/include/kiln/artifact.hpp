@@ -41,6 +41,10 @@ struct LaunchBounds {
   std::array<unsigned, 3> block_threads{};   ///< the only block: __block_size__
   std::array<unsigned, 3> cluster_blocks{};  ///< the only cluster: __cluster_dims__
   unsigned max_cluster_blocks = 0;           ///< in a cluster: the third of __launch_bounds__
+  /// __block_size__: the driver takes the grid for a number of clusters, of one block each where it
+  /// gives no cluster; with a larger one the kernel is not launched. Read from the cubin, not
+  /// stored.
+  bool grid_counts_clusters = false;
   bool operator==(const LaunchBounds&) const = default;
 };
 

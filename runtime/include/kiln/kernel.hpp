@@ -2,6 +2,16 @@
 //
 // Threads: copy and use from any thread. Lifetime: a Kernel keeps its library loaded and outlives
 // the Runtime that made it; keep one for as long as a graph that captured it.
+//
+// Order of destruction: Runtime, LaunchPool, LaunchDescriptor and Kernel may go in any order. The
+// last that holds a kernel unloads its library, also while a stream is being captured, and after
+// the work in the streams that uses it, which is the caller's to wait for.
+//   at exit         what goes after the driver is silent, so static objects may hold kernels
+//   after a fork    the child's copies call no driver; launches and get() there are no_device
+//   after a reset   of a context (cuDevicePrimaryCtxReset): what was allocated in it is gone, so
+//                   TensorMapArrays, streams, events and graphs of it must go before. Kernels and
+//                   descriptors stay: a launch in the context that comes after loads the code
+//                   again or gives the driver's error. Runtime::warmup() loads it before that.
 #pragma once
 
 #include <memory>

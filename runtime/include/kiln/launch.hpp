@@ -21,10 +21,13 @@
 
 namespace kiln {
 
+struct TensorMap;
+
 /// One kernel argument: its bytes, copied at once.
 struct Argument {
   const void* data = nullptr;
   std::size_t bytes = 0;
+  bool is_tensor_map = false;  ///< by value, so the parameter must be aligned as TMA wants it
 };
 
 /// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
@@ -67,13 +70,18 @@ class KILN_API LaunchDescriptor {
 
   /// Errors  as prepare(), for the grid. A grid with a 0 in it makes the launch do nothing.
   Status set_grid(Extent grid_blocks) noexcept;
-  /// Errors  as prepare(), for the cluster: the driver is asked whether it fits.
+  /// The driver is asked whether it fits, so a context of the kernel's device must be current.
+  /// Errors  as prepare(), for the cluster.
   Status set_cluster(Extent cluster_blocks) noexcept;
   /// Both at once, for grids that the old cluster does not divide; on an error neither is changed.
   /// The driver is asked only for another cluster. Errors  as prepare(), for grid and cluster.
   Status set_grid_and_cluster(Extent grid_blocks, Extent cluster_blocks) noexcept;
 
-  /// launch(), and the graph node that it became. `stream` must be capturing.
+  /// launch(), and the graph node that it became. `stream` must be capturing. The node keeps what
+  /// the descriptor has now: shape and attributes with the events and the access window among them,
+  /// and the arguments' bytes with every device address in them, that of a tensor map's tensor
+  /// included. Of a map by pointer it keeps the slot's address; what lies there may change.
+  /// update() replaces the grid and the arguments.
   /// Errors  as launch(); invalid_argument when the stream is not capturing or the grid is empty.
   Result<CapturedLaunch> capture(CUstream stream) noexcept;
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
@@ -113,22 +121,28 @@ class KILN_API LaunchPool {
   class KILN_HIDDEN State;  // private to the library
 
   LaunchPool();
+  // One pool behind all copies, and behind what was moved from as well.
+  LaunchPool(const LaunchPool&) = default;
+  LaunchPool& operator=(const LaunchPool&) = default;
 
   /// Makes room for `descriptors` in all, those in use included, of up to `argument_bytes` each
   /// (at most 32 764, which is all that a kernel can have), so that preparing them takes no memory
   /// and no lock. A kernel of more than 64 parameters counts as one of 4 KiB, of more than 512 as
   /// one of 32 KiB. Without it the pool grows by as much as it has, from 64 (of 512 bytes), 16 (of
-  /// 4 KiB) or 1 (more), and it never shrinks.
+  /// 4 KiB) or 1 (more), and it never shrinks. Growing takes memory of the host and no call of the
+  /// driver, so a capture does not mind it.
   /// Errors  invalid_argument for too large arguments or more than a million descriptors.
   Status reserve(std::size_t descriptors, std::size_t argument_bytes = 512);
   LaunchPoolUsage usage() const noexcept;
 
-  /// Prepares a launch of `kernel` in the current context, which must be of its device. What can be
-  /// wrong with a launch is found here, with the numbers, before the driver is asked.
-  /// Errors  invalid_argument for a shape or argument list that does not fit the kernel or the
+  /// Prepares a launch of `kernel` in the current context, which must be of its device; the
+  /// kernel's code is loaded into that context unless it is there. What can be wrong with a launch
+  /// is found here, with the numbers, before the driver is asked. Errors  invalid_argument for a
+  /// shape or argument list that does not fit the kernel or the
   ///         device; no_device where another context is current, or none; unsupported for
   ///         Overlap::yes on a kernel without a wait, a cluster that this device has no room for,
-  ///         and an attribute that the driver is too old for.
+  ///         an attribute that the driver is too old for, and __block_size__ with a cluster;
+  ///         capture_active where the code would have to be loaded in the middle of a capture.
   Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                    std::span<const Argument> arguments);
 
@@ -139,7 +153,8 @@ class KILN_API LaunchPool {
              ...)) Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                                     const Args&... arguments) {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
-    const std::array<Argument, sizeof...(Args)> list{Argument{&arguments, sizeof(Args)}...};
+    const std::array<Argument, sizeof...(Args)> list{
+        Argument{&arguments, sizeof(Args), std::is_same_v<Args, TensorMap>}...};
     return prepare(kernel, shape, std::span<const Argument>(list));
   }
 

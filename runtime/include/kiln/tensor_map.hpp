@@ -164,7 +164,9 @@ class KILN_API TensorMapArray {
   /// those after it the new one. The stream takes the bytes by value, so `map` may go at once, and
   /// a captured set() writes at each replay the map that it was given. Work of other streams that
   /// uses the slot is the caller's to order.
-  /// Errors  invalid_argument for a slot that is not there; driver_failed; after a fork, no_device.
+  /// Errors  invalid_argument for a slot that is not there; capture_active for the legacy stream
+  ///         while another stream of the context is being captured; driver_failed; after a fork,
+  ///         no_device.
   Status set(std::size_t index, const TensorMap& map, CUstream stream) noexcept;
 
  private:
