@@ -10,6 +10,7 @@ using std::chrono::milliseconds;
 
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
+constexpr unsigned kBusyInARow = 4;
 // Between looks at busy keys: a part of the time for which none has ended, so that a short compile
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
@@ -101,7 +102,10 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      auto* task = fitting();
+      // With several keys taken in a row most are: there is more to wait for than to do, and to try
+      // them all would keep the processor from those that compile.
+      const bool rests = !busy_.empty() && busy_in_a_row_ >= kBusyInARow;
+      auto* task = rests ? nullptr : fitting();
       if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         task = to_retry_.front();
         to_retry_.pop_front();
@@ -122,7 +126,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         compiling_bytes_ += task->reserved_bytes;
         return {task, Reach::make};
       }
-      // All that is left is in other hands, or waits for memory that is in use here.
+      // What is left is in other hands, or waits for memory that is in use here.
       if (!busy_.empty()) {
         if (!ended_.empty()) finished_.notify_all();
         const auto sleep = time_to_sleep();
@@ -130,6 +134,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
         state_.service.wait_for_change(sleep);
         lock.lock();
         // Two; settle() goes on for as long as they are there.
+        busy_in_a_row_ = 0;
         look_again();
         look_again();
         continue;
@@ -179,10 +184,12 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   if (task.given_up) return false;
   if (!outcome) {
     task.was_busy = true;
+    ++busy_in_a_row_;
     busy_.push_back(&task);
     share_work();
     return true;
   }
+  busy_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
 

@@ -52,7 +52,7 @@ TEST_F(DeepseekV41Steps, AreCacheWritesThenAttentionAndNothingIsCompiledOrLoaded
     Step step = step_of(tokens);
     step.positions += tokens;  // another buffer in each step
     ASSERT_TRUE(layer.update(*launches, step));
-    const bool swapab = tokens <= 17 || (tokens >= 31 && tokens <= 34);
+    const bool swapab = tokens <= 17 || (tokens >= 23 && tokens <= 34);
     EXPECT_EQ(launches->choice().kernel, swapab ? DecodeKernel::swapab : DecodeKernel::mega);
     EXPECT_EQ(launches->choice().refusals.has(Refusal::tokens), !swapab);
     const auto seen = run(*launches);
