@@ -19,6 +19,10 @@ class FactsReader {
  public:
   ArtifactFacts facts{};
 
+  FactsReader() = default;
+  FactsReader(const FactsReader&) = delete;  // its fields are those of its own facts
+  FactsReader& operator=(const FactsReader&) = delete;
+
   bool complete() const {
     return std::all_of(fields_.begin(), fields_.end(),
                        [](const Field& field) { return field.seen || field.newer; });

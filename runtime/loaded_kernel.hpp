@@ -72,7 +72,7 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
 
   /// Loads the module into the current context, which is one of this device, unless it is there.
   Status bring_into_context() const noexcept;
-  /// The same, without a call of the driver where it is known to be there.
+  /// The same, with nothing but a look at the current context where it is known to be there.
   /// Errors  capture_active where that is not known and a stream of the context is being captured
   Status be_in_context() const;
 

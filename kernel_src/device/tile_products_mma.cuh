@@ -26,7 +26,7 @@ struct MmaProducts {
     kernels::u32 a[4];
     load_matrices(
         a, warp_rows + lane / 8 % 2 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 16));
-    multiply<columns, 1>(&sums, &a, at);
+    multiply<columns>(sums, a, at);
   }
 
   template <kernels::u32 columns>
@@ -39,7 +39,7 @@ struct MmaProducts {
         rows + lane / 16 * 1024 + in_eight_rows(lane % 8, threadIdx.x / 32 % 4 * 2 + lane / 8 % 2);
     kernels::u32 a[4];
     load_matrices_transposed(a, from);
-    multiply<columns, 1>(&sums, &a, at);
+    multiply<columns>(sums, a, at);
   }
 
   static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,
@@ -79,9 +79,9 @@ struct MmaProducts {
   }
 
  private:
-  template <kernels::u32 columns, kernels::u32 count>
-  static __device__ __forceinline__ void multiply(float (*sums)[columns / 2],
-                                                  const kernels::u32 (*a)[4], kernels::u32 at) {
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void multiply(float (&sums)[columns / 2],
+                                                  const kernels::u32 (&a)[4], kernels::u32 at) {
     const kernels::u32 lane = threadIdx.x % 32;
     // Matrices: elements 0 to 7 and 8 to 15 of one 8 columns, then those of the next.
     const kernels::u32 from = at + (lane / 8 % 2 * (columns / 8) + lane / 16) * 128 + lane % 8 * 16;
@@ -89,11 +89,8 @@ struct MmaProducts {
     for (kernels::u32 n = 0; n < columns / 8; n += 2) {
       kernels::u32 b[4];
       load_matrices(b, from + n * 128);
-#pragma unroll
-      for (kernels::u32 m = 0; m < count; ++m) {
-        mma_bf16_16x8x16(sums[m] + 4 * n, a[m], b[0], b[1]);
-        mma_bf16_16x8x16(sums[m] + 4 * n + 4, a[m], b[2], b[3]);
-      }
+      mma_bf16_16x8x16(sums + 4 * n, a, b[0], b[1]);
+      mma_bf16_16x8x16(sums + 4 * n + 4, a, b[2], b[3]);
     }
   }
 };

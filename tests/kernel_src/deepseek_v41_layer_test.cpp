@@ -165,6 +165,17 @@ TEST(DeepseekV41Dispatch, SwapabHasAKeyForEveryLayerThatItIsNotRefusedTo) {
         }
 }
 
+TEST(DeepseekV41Dispatch, AnH200TakesSwapabWhereItWasMeasuredToBeFaster) {
+  for (const auto& [tp, first] : {std::pair(4u, 23u), {2u, 31u}}) {
+    const Dispatch dispatch = dispatch_of({.tp = tp}, device_of("sm_90a"));
+    for (std::uint64_t tokens = 1; tokens <= 64; ++tokens)
+      EXPECT_EQ(choose_kernel(dispatch, tokens, 128).kernel,
+                tokens <= 17 || (tokens >= first && tokens <= 34) ? DecodeKernel::swapab
+                                                                  : DecodeKernel::mega)
+          << tokens << " tokens, tp " << tp;
+  }
+}
+
 TEST(DeepseekV41Dispatch, WhatWasNotMeasuredHasTheDocumentedCutoff) {
   for (const auto* architecture : {"sm_100a", "sm_103a", "sm_90", "", "sm_90ab"})
     for (const u32 heads : {16u, 32u}) {

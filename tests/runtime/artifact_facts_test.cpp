@@ -78,8 +78,7 @@ TEST(ArtifactFacts, ThatNobodyKnowsChangeNothing) {
     EXPECT_EQ(to_json(*read), kGolden) << unknown;
   }
   // Nor do they lend a fact what it lacks.
-  const auto facts = nlohmann::json::parse(kGolden);
-  auto two = facts;
+  auto two = nlohmann::json::parse(kGolden);
   two["block_threads"] = {1, 1};
   EXPECT_FALSE(facts_from_json(R"({"abi":{"major":64},)" + two.dump().substr(1)));
 }

@@ -137,8 +137,8 @@ class KILN_API LaunchPool {
 
   /// Prepares a launch of `kernel` in the current context, which must be of its device; the
   /// kernel's code is loaded into that context unless it is there. What can be wrong with a launch
-  /// is found here, with the numbers, before the driver is asked. Errors  invalid_argument for a
-  /// shape or argument list that does not fit the kernel or the
+  /// is found here, with the numbers, before the driver is asked.
+  /// Errors  invalid_argument for a shape or argument list that does not fit the kernel or the
   ///         device; no_device where another context is current, or none; unsupported for
   ///         Overlap::yes on a kernel without a wait, a cluster that this device has no room for,
   ///         an attribute that the driver is too old for, and __block_size__ with a cluster;
