@@ -81,7 +81,7 @@ kiln::Status run() {
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(auto launch, runtime.launches().prepare(kernel, shape, device_rows.get(),
                                                    device_bias.get(), static_cast<int>(count)));
-  // launch() every step: one driver call.
+  // launch() every step: no memory, no lock.
   const engine::Stream stream;
   if (auto status = launch.launch(stream.get()); !status) return status;
   engine::expect_equal(device_rows.download(), expected, "add_bias");

@@ -45,6 +45,9 @@ namespace kiln {
   KILN_FUNCTION(cuThreadExchangeStreamCaptureMode, 10010)          \
   KILN_FUNCTION(cuGraphExecKernelNodeSetParams, 12000)             \
   KILN_FUNCTION(cuGraphNodeSetEnabled, 11060)                      \
+  KILN_FUNCTION(cuGraphRetainUserObject, 11030)                    \
+  KILN_FUNCTION(cuUserObjectCreate, 11030)                         \
+  KILN_FUNCTION(cuUserObjectRelease, 11030)                        \
   KILN_FUNCTION(cuTensorMapEncodeTiled, 12000)                     \
   KILN_FUNCTION(cuTensorMapReplaceAddress, 12000)                  \
   KILN_FUNCTION(cuMemAlloc, 3020)                                  \

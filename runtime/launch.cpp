@@ -24,6 +24,11 @@ Extent grid_of(const CUlaunchConfig& config) {
   return {config.gridDimX, config.gridDimY, config.gridDimZ};
 }
 
+// No launch into the legacy default stream can be.
+bool may_be_captured(CUstream stream) {
+  return stream != nullptr && stream != CU_STREAM_LEGACY;
+}
+
 // At the offsets of the parameter table, and the table of pointers to them that the driver wants.
 void store_arguments(LaunchDescriptor::Slot& slot, std::span<const KernelParameter> parameters,
                      std::span<const Argument> arguments) {
@@ -53,16 +58,29 @@ Result<LaunchDescriptor> LaunchPool::prepare(const Kernel& kernel, const LaunchS
   const std::span parameters(library.parameters());
   const auto bytes = std::size_t{library.artifact().facts.parameter_bytes};
   auto* slot = state_->acquire(bytes, parameters.size());
+  if (slot == nullptr) {
+    if (library.driver().capture_is_visible())
+      return launch_error(loaded, ErrorCode::capture_active,
+                          "all descriptors of the pool for its " + std::to_string(bytes) +
+                              " bytes of arguments are in use, and a stream of the context is "
+                              "being captured: call LaunchPool::reserve() before the capture");
+    slot = state_->grow_and_acquire(bytes, parameters.size());
+  }
   if (slot == nullptr)
     return launch_error(loaded, ErrorCode::invalid_argument,
                         "there is no memory for another descriptor");
   LaunchDescriptor descriptor(slot, state_);
   slot->kernel = kernel.loaded_;
   slot->launch = library.driver().cuLaunchKernelEx;
+  slot->is_capturing = library.driver().cuStreamIsCapturing;
   slot->function = reinterpret_cast<CUfunction>(library.kernel());
   slot->fork_generation = library.generation();
   std::memset(slot->arguments, 0, bytes);  // the gaps, so that equal arguments are equal bytes
   store_arguments(*slot, parameters, arguments);
+  slot->packed_bytes = bytes;
+  slot->packed_arguments = {CU_LAUNCH_PARAM_BUFFER_POINTER, slot->arguments,
+                            CU_LAUNCH_PARAM_BUFFER_SIZE, &slot->packed_bytes, CU_LAUNCH_PARAM_END};
+  slot->packed = bytes > 0 ? slot->packed_arguments.data() : nullptr;
 
   auto& config = slot->config;
   config = {};
@@ -112,8 +130,13 @@ Status LaunchDescriptor::launch(CUstream stream) noexcept {
     return forked_error();
   if (slot.empty_grid) [[unlikely]]
     return {};
+  // What is captured may outlive everything of ours that knows the kernel.
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (may_be_captured(stream) && slot.is_capturing(stream, &state) == CUDA_SUCCESS &&
+      state == CU_STREAM_CAPTURE_STATUS_ACTIVE) [[unlikely]]
+    if (auto status = keep_in_graph_of(stream); !status) return status;
   slot.config.hStream = stream;
-  const auto result = slot.launch(&slot.config, slot.function, slot.argument_table, nullptr);
+  const auto result = slot.launch(&slot.config, slot.function, nullptr, slot.packed);
   if (result == CUDA_SUCCESS) [[likely]]
     return {};
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
@@ -150,9 +173,7 @@ Status LaunchDescriptor::fit_to_device() noexcept {
   auto& slot = *slot_;
   slot.most_resident_blocks = UINT64_MAX;
   if (volume_of(slot.cluster) > 1)
-    if (auto status =
-            check_cluster_fits(*slot.kernel, slot.cluster, slot.preferred_cluster, slot.config);
-        !status)
+    if (auto status = check_cluster_fits(*slot.kernel, slot.cluster, slot.config); !status)
       return status;
   if (!slot.cooperative) return {};
   KILN_TRY(slot.most_resident_blocks,

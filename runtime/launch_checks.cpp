@@ -23,9 +23,6 @@ constexpr unsigned first_parameter(int sm) {
   return sm < 90 ? 0x160 : sm < 100 ? 0x210 : 0x380;
 }
 
-// Clusters up to this size run on every device that has clusters.
-constexpr std::uint64_t kPortableClusterBlocks = 8;
-
 bool divides(const Extent& cluster, const Extent& grid) {
   return grid.x % cluster.x == 0 && grid.y % cluster.y == 0 && grid.z % cluster.z == 0;
 }
@@ -247,11 +244,9 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked) {
 }
 
 Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
-                          const Extent& preferred, const CUlaunchConfig& config) {
+                          const CUlaunchConfig& config) {
   const auto& api = kernel.library().driver();
   const auto blocks = volume_of(cluster);
-  if (std::max(blocks, volume_of(preferred)) > kPortableClusterBlocks)
-    if (auto status = kernel.allow_any_cluster_size(); !status) return status;
   int active = 0;
   const auto result = api.cuOccupancyMaxActiveClusters(&active, function_of(kernel), &config);
   if (result == CUDA_SUCCESS && active > 0) return {};

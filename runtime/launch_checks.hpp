@@ -41,7 +41,7 @@ Result<Extent> cluster_of(const LoadedKernel& kernel, const Extent& asked);
 /// Whether the device has room for one cluster of `config`.
 /// Errors  unsupported, with the largest size that there is room for; driver_failed.
 Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
-                          const Extent& preferred, const CUlaunchConfig& config);
+                          const CUlaunchConfig& config);
 /// How many blocks of `config` can be resident at once.
 Result<std::uint64_t> most_resident_blocks(const LoadedKernel& kernel, const Extent& cluster,
                                            const CUlaunchConfig& config);

@@ -3,10 +3,36 @@
 
 #include "kiln/launch.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/graph_keep.hpp"
 #include "runtime/launch_checks.hpp"
 #include "runtime/launch_slot.hpp"
 
 namespace kiln {
+namespace {
+
+struct Capture {
+  CUgraph graph = nullptr;
+  const CUgraphNode* last = nullptr;  // what comes next into the stream depends on these
+  std::size_t last_count = 0;
+};
+
+// The capture that `stream` is in.
+Result<Capture> capture_of(const DriverApi& api, CUstream stream) {
+  Capture capture;
+  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+  // Asked for only because the driver refuses to leave a programmatic edge out.
+  const CUgraphEdgeData* edges = nullptr;
+  const auto result =
+      api.cuStreamGetCaptureInfo_v12030 != nullptr
+          ? api.cuStreamGetCaptureInfo_v12030(stream, &state, nullptr, &capture.graph,
+                                              &capture.last, &edges, &capture.last_count)
+          : api.cuStreamGetCaptureInfo_v11030(stream, &state, nullptr, &capture.graph,
+                                              &capture.last, &capture.last_count);
+  if (result != CUDA_SUCCESS) return api.failed("cuStreamGetCaptureInfo", result);
+  return capture;
+}
+
+}  // namespace
 
 Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
   const Use use(*this);
@@ -31,28 +57,23 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
   return {};
 }
 
+Status LaunchDescriptor::keep_in_graph_of(CUstream stream) const noexcept {
+  let_go_of_graphs_kernels();
+  KILN_TRY(const auto capture, capture_of(slot_->kernel->library().driver(), stream));
+  return keep_in_graph(capture.graph, slot_->kernel);
+}
+
 Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
   if (auto status = check_capture(stream); !status) return status.error();
   if (auto status = launch(stream); !status) return status.error();
 
-  // What the stream depends on right after the launch is that launch and nothing else. The edges
-  // are asked for only because the driver refuses to leave a programmatic one out.
-  const auto& api = slot_->kernel->library().driver();
-  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUgraphNode* nodes = nullptr;
-  const CUgraphEdgeData* edges = nullptr;
-  std::size_t count = 0;
-  const auto result =
-      api.cuStreamGetCaptureInfo_v12030 != nullptr
-          ? api.cuStreamGetCaptureInfo_v12030(stream, &state, nullptr, nullptr, &nodes, &edges,
-                                              &count)
-          : api.cuStreamGetCaptureInfo_v11030(stream, &state, nullptr, nullptr, &nodes, &count);
-  if (result != CUDA_SUCCESS) return api.failed("cuStreamGetCaptureInfo", result);
-  if (count != 1)
+  // What the stream depends on right after the launch is that launch and nothing else.
+  KILN_TRY(const auto capture, capture_of(slot_->kernel->library().driver(), stream));
+  if (capture.last_count != 1)
     return launch_error(*slot_->kernel, ErrorCode::driver_failed,
-                        "the stream depends on " + std::to_string(count) +
+                        "the stream depends on " + std::to_string(capture.last_count) +
                             " graph nodes right after the launch was captured; expected 1");
-  return CapturedLaunch{nodes[0], slot_->cluster};
+  return CapturedLaunch{capture.last[0], slot_->cluster, slot_->kernel->library().kernel()};
 }
 
 Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noexcept {
@@ -60,6 +81,10 @@ Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noex
   if (!use) return use.error();
   const auto& slot = *slot_;
   if (slot.fork_generation != fork_generation()) return forked_error();
+  if (slot.kernel->library().kernel() != captured.kernel)
+    return launch_error(*slot.kernel, ErrorCode::invalid_argument,
+                        "the captured node is of another kernel, and the graph keeps that one and "
+                        "not this; capture it again");
   if (slot.cluster != captured.cluster_blocks)
     return launch_error(
         *slot.kernel, ErrorCode::invalid_argument,

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/graph_keep.hpp"
+
 namespace kiln {
 namespace {
 
@@ -88,6 +90,11 @@ bool LaunchPool::State::SizeClass::grow(std::uint8_t number) {
   return true;
 }
 
+// Without memory for it the first descriptor says so.
+LaunchPool::State::State() {
+  classes_.front().grow(0);
+}
+
 LaunchPool::State::~State() {
   for (auto& size_class : classes_) {
     for (std::uint32_t i = 0; i < size_class.capacity; ++i) size_class.at(i)->~Slot();
@@ -96,19 +103,15 @@ LaunchPool::State::~State() {
   }
 }
 
-LaunchDescriptor::Slot* LaunchPool::State::acquire(std::size_t bytes, std::size_t parameters) {
+std::uint8_t LaunchPool::State::class_of(std::size_t bytes, std::size_t parameters) const noexcept {
   std::uint8_t number = 0;
   while (bytes > classes_[number].argument_bytes || parameters > classes_[number].parameters)
     ++number;
-  auto& size_class = classes_[number];
-  auto* slot = size_class.pop();
-  while (slot == nullptr) {
-    const std::lock_guard lock(size_class.growth);
-    slot = size_class.pop();  // somebody else may have made room meanwhile
-    if (slot != nullptr) break;
-    if (!size_class.grow(number)) return nullptr;
-    slot = size_class.pop();
-  }
+  return number;
+}
+
+LaunchDescriptor::Slot* LaunchPool::State::lease(Slot* slot) noexcept {
+  if (slot == nullptr) return nullptr;
   slot->lease.fetch_add(1, std::memory_order_relaxed);
   const auto used = in_use_.fetch_add(1, std::memory_order_relaxed) + 1;
   auto high = high_water_.load(std::memory_order_relaxed);
@@ -117,9 +120,28 @@ LaunchDescriptor::Slot* LaunchPool::State::acquire(std::size_t bytes, std::size_
   return slot;
 }
 
+LaunchDescriptor::Slot* LaunchPool::State::acquire(std::size_t bytes,
+                                                   std::size_t parameters) noexcept {
+  return lease(classes_[class_of(bytes, parameters)].pop());
+}
+
+LaunchDescriptor::Slot* LaunchPool::State::grow_and_acquire(std::size_t bytes,
+                                                            std::size_t parameters) {
+  const auto number = class_of(bytes, parameters);
+  auto& size_class = classes_[number];
+  const std::lock_guard lock(size_class.growth);
+  auto* slot = size_class.pop();  // somebody else may have made room meanwhile
+  while (slot == nullptr) {
+    if (!size_class.grow(number)) return nullptr;
+    slot = size_class.pop();
+  }
+  return lease(slot);
+}
+
 void LaunchPool::State::release(Slot* slot) noexcept {
   slot->lease.fetch_add(1, std::memory_order_relaxed);
   slot->kernel.reset();  // may be the last owner of its library
+  let_go_of_graphs_kernels();
   in_use_.fetch_sub(1, std::memory_order_relaxed);
   classes_[slot->size_class].push(slot);
 }
@@ -133,8 +155,7 @@ Status LaunchPool::State::reserve(std::size_t slots, std::size_t bytes) {
     return Error(ErrorCode::invalid_argument, "LaunchPool::reserve: " + std::to_string(bytes) +
                                                   " bytes of arguments; a kernel has at most " +
                                                   std::to_string(kMostArgumentBytes));
-  std::uint8_t number = 0;
-  while (bytes > classes_[number].argument_bytes) ++number;
+  const auto number = class_of(bytes, 0);
   auto& size_class = classes_[number];
   const std::lock_guard lock(size_class.growth);
   while (size_class.capacity < slots)

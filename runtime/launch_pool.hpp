@@ -22,14 +22,17 @@ class LaunchPool::State {
  public:
   using Slot = LaunchDescriptor::Slot;
 
-  State() = default;
+  /// With room for the first descriptors.
+  State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
 
-  /// A slot for `parameters` arguments that take `bytes` in all; null when there is no memory for
-  /// it.
-  Slot* acquire(std::size_t bytes, std::size_t parameters);
+  /// A slot for `parameters` arguments that take `bytes` in all; null when none of that size is
+  /// free.
+  Slot* acquire(std::size_t bytes, std::size_t parameters) noexcept;
+  /// The same, with more slots made if need be; null when there is no memory for them.
+  Slot* grow_and_acquire(std::size_t bytes, std::size_t parameters);
   void release(Slot* slot) noexcept;
   Status reserve(std::size_t slots, std::size_t bytes);
   LaunchPoolUsage usage() const noexcept;
@@ -56,6 +59,8 @@ class LaunchPool::State {
     void push(Slot* slot) noexcept;
     bool grow(std::uint8_t number);
   };
+  std::uint8_t class_of(std::size_t bytes, std::size_t parameters) const noexcept;
+  Slot* lease(Slot* slot) noexcept;
 
   std::array<SizeClass, 3> classes_{SizeClass{512, 64, 64}, SizeClass{4096, 512, 16},
                                     SizeClass{32768, 32768, 1}};

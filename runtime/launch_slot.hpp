@@ -32,14 +32,21 @@ inline constexpr std::size_t kMostLaunchAttributes = 12;
 struct alignas(kSlotAlignment) LaunchDescriptor::Slot {
   CUlaunchConfig config{};
   decltype(&::cuLaunchKernelEx) launch = nullptr;
+  decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
   CUfunction function = nullptr;
-  void** argument_table = nullptr;  // into `arguments`, by parameter
+  void** packed = nullptr;  // `packed_arguments`; null for a kernel without parameters
   unsigned fork_generation = 0;
   bool empty_grid = false;
 
+  // Names `arguments` to the driver as one buffer, which it copies faster than one argument after
+  // another.
+  std::array<void*, 5> packed_arguments{};
+  std::size_t packed_bytes = 0;
+
   std::array<CUlaunchAttribute, kMostLaunchAttributes> attributes{};
 
-  std::byte* arguments = nullptr;  // kSlotAlignment, at the offsets of the parameter table
+  std::byte* arguments = nullptr;   // kSlotAlignment, at the offsets of the parameter table
+  void** argument_table = nullptr;  // into `arguments`, by parameter
   std::shared_ptr<const LoadedKernel> kernel{};
   /// The grid must be a multiple of it; {1, 1, 1} without clusters.
   Extent cluster{};

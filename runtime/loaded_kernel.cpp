@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/fork_generation.hpp"
+#include "runtime/graph_keep.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
@@ -63,6 +64,7 @@ Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFac
 
 Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const DriverApi> driver,
                                                      Artifact artifact, LogSink log) {
+  let_go_of_graphs_kernels();
   const std::shared_ptr<Library> library(
       new Library(std::move(driver), std::move(artifact), std::move(log)));
   const auto& api = library->driver();
@@ -177,6 +179,12 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
                                                    most, kernel, device);
       result != CUDA_SUCCESS)
     return api.failed("cuKernelSetAttribute", result);
+  // Clusters of more than 8 blocks need this switch.
+  if (loaded->limits_.clusters)
+    if (const auto result = api.cuKernelSetAttribute(
+            CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel, device);
+        result != CUDA_SUCCESS)
+      return api.failed("cuKernelSetAttribute", result);
 
   // With lazy loading the module reaches a context at its first launch; asking for the function
   // brings that forward to now. Without a current context of this device there is nothing to load.
@@ -215,20 +223,6 @@ Status LoadedKernel::be_in_context() const {
                      "captured: call Runtime::warmup(), or prepare a launch of it, with this "
                      "context current before the capture");
   return bring_into_context();
-}
-
-Status LoadedKernel::allow_any_cluster_size() const noexcept {
-  if (any_cluster_size_.load(std::memory_order_relaxed)) return {};
-  const auto& api = library_->driver();
-  CUdevice device = 0;
-  if (const auto result = api.cuDeviceGet(&device, ordinal_); result != CUDA_SUCCESS)
-    return api.failed("cuDeviceGet", result);
-  if (const auto result = api.cuKernelSetAttribute(
-          CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, library_->kernel(), device);
-      result != CUDA_SUCCESS)
-    return api.failed("cuKernelSetAttribute", result);
-  any_cluster_size_.store(true, std::memory_order_relaxed);
-  return {};
 }
 
 CUkernel Kernel::handle() const noexcept {

@@ -64,9 +64,9 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
     bool cooperative = false;  ///< the device can launch so
   };
 
-  /// Raises the kernel's dynamic shared memory limit to all that the device has left, once, so that
-  /// no launch ever has to, and loads the module into the current context where there is one, so
-  /// that the first launch (which may be captured) does not.
+  /// Raises the kernel's dynamic shared memory limit to all that the device has left and allows
+  /// clusters of any size, so that no launch ever has to, and loads the module into the current
+  /// context where there is one, so that the first launch (which may be captured) does not.
   static Result<std::shared_ptr<const LoadedKernel>> prepare(std::shared_ptr<const Library> library,
                                                              int ordinal);
 
@@ -79,8 +79,6 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   const Library& library() const noexcept { return *library_; }
   int ordinal() const noexcept { return ordinal_; }
   const Limits& limits() const noexcept { return limits_; }
-  /// Clusters of more than 8 blocks need a switch on the kernel, which stays on once it is.
-  Status allow_any_cluster_size() const noexcept;
   Kernel handle() const { return Kernel(shared_from_this()); }
 
  private:
@@ -90,7 +88,6 @@ class LoadedKernel : public std::enable_shared_from_this<LoadedKernel> {
   std::shared_ptr<const Library> library_;
   int ordinal_ = 0;
   Limits limits_{};
-  mutable std::atomic<bool> any_cluster_size_{false};
   // The contexts that the module was brought into, the latest few. Of one that is gone, a new one
   // may have the handle: then its first launch loads the module.
   mutable std::array<std::atomic<CUcontext>, 8> contexts_{};

@@ -5,6 +5,7 @@
 
 #include "kiln/key_text.hpp"
 #include "runtime/architecture.hpp"
+#include "runtime/graph_keep.hpp"
 #include "runtime/runtime_state.hpp"
 #include "runtime/toolkit_headers.hpp"
 
@@ -182,7 +183,9 @@ Result<Kernel> Runtime::State::load(KernelId id, Registered& registered, int ord
 Runtime::Runtime(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
-Runtime::~Runtime() = default;
+Runtime::~Runtime() {
+  let_go_of_graphs_kernels();
+}
 
 Result<Runtime> Runtime::open(RuntimeOptions options) {
   watch_forks();

@@ -24,7 +24,7 @@ class Capture : public FakeDriverFixture {
   }
 };
 
-TEST_F(Capture, OneQueryFindsTheNodeWithOldAndNewDrivers) {
+TEST_F(Capture, TheNodeIsFoundWithOldAndNewDrivers) {
   for (const int version : {12000, 12020, 12030, 13000}) {
     driver_.set_driver_version(version);
     auto runtime = runtime_with({kWaitSource});
@@ -38,7 +38,7 @@ TEST_F(Capture, OneQueryFindsTheNodeWithOldAndNewDrivers) {
     const auto second = launch->capture(stream.handle());
     ASSERT_TRUE(first) << message_of(first);
     ASSERT_TRUE(second) << message_of(second);
-    EXPECT_EQ(driver_.calls("cuStreamGetCaptureInfo"), 2u) << version;
+    EXPECT_EQ(driver_.calls("cuStreamGetCaptureInfo"), 4u) << version << ": graph, then node";
     EXPECT_EQ(driver_.calls("cuLaunchKernelEx"), 2u);
     EXPECT_EQ(end(stream), (std::vector{first->node, second->node})) << version;
   }
@@ -110,6 +110,68 @@ TEST_F(Capture, ANodeOfAnInstanceTakesGridAndArgumentsAndIsSwitchedOffAndOn) {
   EXPECT_NE(message_of(other).find("4 x 1 x 1"), std::string::npos) << message_of(other);
   EXPECT_NE(message_of(other).find("2 x 1 x 1"), std::string::npos) << message_of(other);
   EXPECT_EQ(replayed(), (Seen{{1, 1}, {7, 6}})) << "a refusal changes nothing";
+}
+
+// Two libraries of one source: their kernels are alike and not the same.
+TEST_F(Capture, ANodeIsNotGivenAnotherKernel) {
+  auto runtime = runtime_with({kWaitSource});
+  auto other_runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+  auto other = other_runtime.launches().prepare(get(other_runtime), {}, CUdeviceptr{2});
+  ASSERT_TRUE(launch && other);
+  CapturedLaunch node;
+  const auto stream = cuda_->stream();
+  const auto graph = cuda_->capture(stream, [&] { node = *launch->capture(stream.handle()); });
+  const auto refused = other->update(graph.handle(), node);
+  EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(message_of(refused).find("another kernel"), std::string::npos) << message_of(refused);
+  EXPECT_TRUE(launch->update(graph.handle(), node));
+}
+
+TEST_F(Capture, ALaunchThatTheGraphCannotKeepIsNotCaptured) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch) << message_of(launch);
+  const auto stream = cuda_->stream();
+  begin(stream);
+  for (const char* function : {"cuUserObjectCreate", "cuGraphRetainUserObject"}) {
+    driver_.fail(function, CUDA_ERROR_OUT_OF_MEMORY);
+    for (const auto& status :
+         {launch->launch(stream.handle()), Status(launch->capture(stream.handle()).error())}) {
+      EXPECT_EQ(status.code(), ErrorCode::driver_failed);
+      EXPECT_NE(message_of(status).find(function), std::string::npos) << message_of(status);
+    }
+    driver_.succeed(function);
+  }
+  EXPECT_EQ(driver_.calls("cuLaunchKernelEx"), 0u);
+  EXPECT_TRUE(launch->launch(stream.handle())) << "the capture goes on";
+  EXPECT_EQ(end(stream).size(), 1u);
+  *launch = {};
+  { const auto gone = std::move(runtime); }
+  EXPECT_EQ(driver_.live(fake_driver::Object::library), 1u) << "the graph's";
+}
+
+TEST_F(Capture, APoolThatWouldHaveToGrowIsRefusedAndTheCaptureGoesOn) {
+  auto runtime = runtime_with({kWaitSource});
+  const auto kernel = get(runtime);
+  std::vector<LaunchDescriptor> all;
+  const auto prepare = [&] { return runtime.launches().prepare(kernel, {}, CUdeviceptr{0}); };
+  const auto stream = cuda_->stream();
+  begin(stream);
+  for (std::size_t i = runtime.launches().usage().capacity; i > 0; --i) {
+    auto launch = prepare();
+    ASSERT_TRUE(launch) << message_of(launch);
+    all.push_back(*std::move(launch));
+  }
+  const auto refused = prepare();
+  EXPECT_EQ(refused.error().code(), ErrorCode::capture_active);
+  EXPECT_NE(message_of(refused).find("reserve"), std::string::npos) << message_of(refused);
+  EXPECT_TRUE(all.back().launch(stream.handle()));
+  all.pop_back();
+  EXPECT_TRUE(prepare()) << "one was given back";
+  EXPECT_EQ(end(stream).size(), 1u);
+  all.push_back(*prepare());
+  EXPECT_TRUE(prepare()) << "it grows again";
 }
 
 TEST_F(Capture, ARefusedQueryIsTheDriversError) {

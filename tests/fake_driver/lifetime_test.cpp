@@ -55,6 +55,73 @@ TEST_F(Lifetime, ADescriptorOutlivesRuntimeAndKernelAndStillLaunches) {
   EXPECT_EQ(driver_.live(Object::library), 0u);
 }
 
+// By launch() and by capture(). The driver tells of a graph's end where nobody may call it.
+TEST_F(Lifetime, AGraphAndItsInstanceKeepTheKernelsThatTheyLaunch) {
+  const auto stream = cuda_->stream();
+  std::optional<Graph> graph;
+  {
+    auto runtime = runtime_with({kWaitSource, kLayoutSource, kSharedSource});
+    auto plain = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+    auto found = runtime.launches().prepare(get(runtime, 2), {}, CUdeviceptr{2});
+    ASSERT_TRUE(plain && found && get(runtime, 1));
+    graph.emplace(cuda_->capture(stream, [&] {
+      ASSERT_TRUE(plain->launch(stream.handle()));
+      ASSERT_TRUE(plain->launch(stream.handle()));
+      ASSERT_TRUE(found->capture(stream.handle()));
+    }));
+  }
+  EXPECT_EQ(driver_.live(Object::library), 2u) << "only what was not captured is gone";
+  driver_.forget();
+  graph->launch(stream);
+  EXPECT_EQ(driver_.launches().size(), 3u);
+  graph.reset();
+  EXPECT_EQ(driver_.live(Object::library), 2u) << "nobody called Kiln since";
+  { const auto later = open(); }
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(Lifetime, AnInstanceThatOutlivesItsGraphKeepsTheKernels) {
+  const auto stream = cuda_->stream();
+  const auto& cuda = cuda_->functions();
+  CUgraph graph = nullptr;
+  CUgraphExec instance = nullptr;
+  {
+    auto runtime = runtime_with({kWaitSource});
+    auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+    ASSERT_TRUE(launch) << message_of(launch);
+    ASSERT_EQ(cuda.cuStreamBeginCapture_(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+    ASSERT_TRUE(launch->launch(stream.handle()));
+    ASSERT_EQ(cuda.cuStreamEndCapture_(stream.handle(), &graph), 0);
+  }
+  ASSERT_EQ(cuda.cuGraphInstantiateWithFlags_(&instance, graph, 0), 0);
+  ASSERT_EQ(cuda.cuGraphDestroy_(graph), 0);
+  { const auto later = open(); }
+  driver_.forget();
+  EXPECT_EQ(cuda.cuGraphLaunch_(instance, stream.handle()), CUDA_SUCCESS);
+  EXPECT_EQ(driver_.launches().size(), 1u);
+  ASSERT_EQ(cuda.cuGraphExecDestroy_(instance), 0);
+  { const auto later = open(); }
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+TEST_F(Lifetime, ACaptureThatComesToNothingKeepsNothing) {
+  const auto stream = cuda_->stream();
+  const auto& cuda = cuda_->functions();
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+  ASSERT_TRUE(launch) << message_of(launch);
+  ASSERT_EQ(cuda.cuStreamBeginCapture_(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+  ASSERT_TRUE(launch->launch(stream.handle()));
+  CUdeviceptr memory = 0;
+  ASSERT_NE(cuda.cuMemAlloc_(&memory, 1), CUDA_SUCCESS) << "which spoils the capture";
+  CUgraph graph = nullptr;
+  ASSERT_NE(cuda.cuStreamEndCapture_(stream.handle(), &graph), CUDA_SUCCESS);
+  *launch = {};
+  { const auto gone = std::move(runtime); }
+  EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
 TEST_F(Lifetime, ARuntimeUnloadsAllThatItLoaded) {
   {
     auto runtime = runtime_with({kWaitSource, kSharedSource, kLayoutSource});
@@ -86,14 +153,14 @@ TEST_F(Lifetime, OneModuleServesTwoContextsOfADevice) {
   }
   EXPECT_NE(contexts[0], contexts[1]);
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
-  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 2u);
 }
 
 TEST_F(Lifetime, TwoDevicesOfOneArchitectureShareAModule) {
   driver_.set_device_count(2);
   auto runtime = runtime_with({kSharedSource});
   ASSERT_TRUE(runtime.warmup());
-  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 1u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 2u);
   CUcontext context = nullptr;
   ASSERT_EQ(
       driver_.symbol<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 1),
@@ -108,7 +175,7 @@ TEST_F(Lifetime, TwoDevicesOfOneArchitectureShareAModule) {
     EXPECT_TRUE(launch->launch(nullptr));
   }).join();
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
-  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 2u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 4u);
   ASSERT_EQ(driver_.launches().size(), 1u);
   EXPECT_EQ(driver_.launches()[0].device, 1);
   EXPECT_FALSE(driver_.launches()[0].loaded_module);

@@ -41,7 +41,7 @@ TEST_F(WarmupWithoutContext, LoadSetsAttributesOnEveryDevice) {
   EXPECT_TRUE(report->kernels[0].status) << message_of(report->kernels[0].status);
   EXPECT_GT(report->kernels[0].load.count(), 0);
   EXPECT_EQ(driver_.calls("cuLibraryLoadData"), 1u);
-  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 2u);
+  EXPECT_EQ(driver_.calls("cuKernelSetAttribute"), 4u) << "two limits on each";
   EXPECT_EQ(driver_.calls("cuKernelGetFunction"), 0u);
 }
 

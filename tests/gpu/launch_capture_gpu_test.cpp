@@ -135,6 +135,54 @@ TEST_F(LaunchCaptureGpu, T25LoadedKernelsAreCapturedWithTheirAttributes) {
       }
 }
 
+// Nothing of ours is left but what the graph, a clone or an instance keeps.
+TEST_F(LaunchCaptureGpu, GraphsClonesAndInstancesKeepTheKernelsOfTheirLaunches) {
+  const auto& cuda = driver_->functions();
+  auto x = driver_->upload(std::vector<int>{0});
+  auto stream = driver_->stream(CU_STREAM_NON_BLOCKING);
+  const auto replay_and_destroy = [&](CUgraphExec instance) {
+    ASSERT_EQ(cuda.cuGraphLaunch_(instance, stream.handle()), CUDA_SUCCESS);
+    ASSERT_EQ(cuda.cuGraphLaunch_(instance, stream.handle()), CUDA_SUCCESS);
+    ASSERT_EQ(cuda.cuGraphExecDestroy_(instance), CUDA_SUCCESS) << "while it still runs";
+    stream.synchronize();
+  };
+  const auto touch = [&] {  // a call that lets go of what graphs left
+    ASSERT_TRUE(Runtime::open({.cache_directory = directory_.path() / "cache"}));
+  };
+  CUgraph graph = nullptr;
+  CUgraph clone = nullptr;
+  CUgraphExec first = nullptr;
+  CUgraphExec second = nullptr;
+  {
+    auto other = Runtime::open({.cache_directory = directory_.path() / "cache"});
+    ASSERT_TRUE(other && other->add_source("add.cu", kAddSource));
+    const auto kernel = other->get(*other->add(add_spec()));
+    ASSERT_TRUE(kernel) << message_of(kernel);
+    auto launch =
+        other->launches().prepare(*kernel, {.overlap_previous = Overlap::yes}, x.address(), 1);
+    ASSERT_TRUE(launch) << message_of(launch);
+    begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(launch->launch(stream.handle()));
+      ASSERT_TRUE(launch->capture(stream.handle()));
+    }
+    ASSERT_EQ(cuda.cuStreamEndCapture_(stream.handle(), &graph), CUDA_SUCCESS);
+  }
+  touch();
+  ASSERT_EQ(cuda.cuGraphInstantiateWithFlags_(&first, graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda.cuGraphClone_(&clone, graph), CUDA_SUCCESS);
+  ASSERT_EQ(cuda.cuGraphDestroy_(graph), CUDA_SUCCESS);
+  touch();
+  replay_and_destroy(first);
+  touch();
+  ASSERT_EQ(cuda.cuGraphInstantiateWithFlags_(&second, clone, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuda.cuGraphDestroy_(clone), CUDA_SUCCESS);
+  touch();
+  replay_and_destroy(second);
+  EXPECT_EQ(x.download<int>()[0], 16);
+  touch();
+}
+
 TEST_F(LaunchCaptureGpu, ACapturedNodeIsFoundUpdatedAndSwitchedOff) {
   const auto add = kernel(add_spec());
   for (const auto overlap : {Overlap::no, Overlap::yes}) {

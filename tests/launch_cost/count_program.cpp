@@ -19,9 +19,10 @@
 #include "support/cuda_driver.hpp"
 #include "support/fake_driver/fake_driver.hpp"
 
-extern "C" [[gnu::noinline]] void kiln_count_launch(kiln::LaunchDescriptor& launch, int times) {
+extern "C" [[gnu::noinline]] void kiln_count_launch(kiln::LaunchDescriptor& launch, CUstream stream,
+                                                    int times) {
   for (int i = 0; i < times; ++i)
-    if (!launch.launch(nullptr)) std::abort();
+    if (!launch.launch(stream)) std::abort();
 }
 
 struct DirectLaunch {
@@ -29,11 +30,12 @@ struct DirectLaunch {
   CUlaunchConfig config;
   CUfunction function;
   void** arguments;
+  CUstream stream;
 };
 
 extern "C" [[gnu::noinline]] void kiln_count_direct(DirectLaunch& launch, int times) {
   for (int i = 0; i < times; ++i) {
-    launch.config.hStream = nullptr;
+    launch.config.hStream = launch.stream;
     if (launch.call(&launch.config, launch.function, launch.arguments, nullptr) != CUDA_SUCCESS)
       std::abort();
   }
@@ -68,6 +70,7 @@ int main(int count, char** values) {
   fake_driver::FakeDriver driver;
   const auto cuda = must(kiln::test::CudaDriver::open());
   auto runtime = must(kiln::Runtime::open({.cache_directory = values[1]}));
+  const auto stream = cuda.stream();
   driver.set_recording(false);
   for (const int arguments : {0, 6, 19, 32}) {
     const auto name = "arguments" + std::to_string(arguments) + ".cu";
@@ -93,7 +96,8 @@ int main(int count, char** values) {
     DirectLaunch direct{.call = cuda.functions().cuLaunchKernelEx_,
                         .config = {},
                         .function = reinterpret_cast<CUfunction>(kernel.handle()),
-                        .arguments = pointers.data()};
+                        .arguments = pointers.data(),
+                        .stream = stream.handle()};
     direct.config.gridDimX = 8;
     direct.config.gridDimY = direct.config.gridDimZ = 1;
     direct.config.blockDimX = 32;
@@ -102,7 +106,7 @@ int main(int count, char** values) {
     direct.config.numAttrs = attributes.size();
 
     for (const int times : {kFew, kMany}) {
-      kiln_count_launch(launch, times);
+      kiln_count_launch(launch, stream.handle(), times);
       kiln_count_report(arguments, "launch", times);
       kiln_count_direct(direct, times);
       kiln_count_report(arguments, "direct", times);

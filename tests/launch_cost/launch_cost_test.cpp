@@ -93,6 +93,7 @@ TEST_F(LaunchCost, SixteenThreadsLaunchWithoutMemoryAndWithoutLocks) {
   constexpr int kLaunches = 100'000;
   auto runtime = runtime_with({kWaitSource});
   const auto kernel = get(runtime);
+  const auto stream = cuda_->stream();  // that could be captured
   driver_.set_recording(false);
   std::vector<LaunchDescriptor> descriptors;
   for (int t = 0; t < kThreads; ++t) {
@@ -109,13 +110,13 @@ TEST_F(LaunchCost, SixteenThreadsLaunchWithoutMemoryAndWithoutLocks) {
   std::vector<std::thread> threads;
   for (auto& descriptor : descriptors)
     threads.emplace_back([&, launch = &descriptor] {
-      if (!launch->launch(nullptr)) ++failures;  // the thread's first call of the driver
+      if (!launch->launch(stream.handle())) ++failures;  // the thread's first call of the driver
       ++ready;
       while (!go) std::this_thread::yield();
       for (int i = 0; i < kLaunches; ++i) {
         if (!launch->set_argument(0, CUdeviceptr{static_cast<unsigned>(i)})) ++failures;
         if (i % 100 == 0 && !launch->set_grid({static_cast<unsigned>(i % 7 + 1) * 2})) ++failures;
-        if (!launch->launch(nullptr)) ++failures;
+        if (!launch->launch(stream.handle())) ++failures;
       }
       ++done;
       while (watching) std::this_thread::yield();

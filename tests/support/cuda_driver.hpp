@@ -49,6 +49,7 @@ namespace kiln::test {
   KILN_FUNCTION(cuStreamEndCapture)               \
   KILN_FUNCTION(cuStreamIsCapturing)              \
   KILN_FUNCTION(cuGraphInstantiateWithFlags)      \
+  KILN_FUNCTION(cuGraphClone)                     \
   KILN_FUNCTION(cuGraphDestroy)                   \
   KILN_FUNCTION(cuGraphLaunch)                    \
   KILN_FUNCTION(cuLaunchKernelEx)                 \

@@ -1,11 +1,12 @@
 // A loaded kernel.
 //
 // Threads: copy and use from any thread. Lifetime: a Kernel keeps its library loaded and outlives
-// the Runtime that made it; keep one for as long as a graph that captured it.
+// the Runtime that made it. A graph that a launch of it was captured into keeps it too.
 //
-// Order of destruction: Runtime, LaunchPool, LaunchDescriptor and Kernel may go in any order. The
-// last that holds a kernel unloads its library, also while a stream is being captured, and after
-// the work in the streams that uses it, which is the caller's to wait for.
+// Order of destruction: Runtime, LaunchPool, LaunchDescriptor, Kernel and graphs may go in any
+// order. The last that holds a kernel unloads its library, also while a stream is being captured,
+// and after the work in the streams that uses it, which is the caller's to wait for. Where that is
+// a graph, the library is unloaded at a later call of Kiln.
 //   at exit         what goes after the driver is silent, so static objects may hold kernels
 //   after a fork    the child's copies call no driver; launches and get() there are no_device
 //   after a reset   of a context (cuDevicePrimaryCtxReset): what was allocated in it is gone, so

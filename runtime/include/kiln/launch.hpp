@@ -31,11 +31,12 @@ struct Argument {
 };
 
 /// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
-/// graph that the capture gave, which must be kept even when only instances of it are launched.
-/// A graph does not keep its kernels: keep the Kernel, or a descriptor of it, as well.
+/// graph that the capture gave, which must be kept for update() and set_enabled() even when only
+/// instances of it are launched.
 struct CapturedLaunch {
   CUgraphNode node = nullptr;
   Extent cluster_blocks{};  ///< that it was captured with, and keeps
+  CUkernel kernel = nullptr;
 };
 
 class KILN_API LaunchDescriptor {
@@ -50,11 +51,13 @@ class KILN_API LaunchDescriptor {
 
   // Everything below requires a descriptor, not an empty one.
 
-  /// Enqueues the kernel in the current context, or captures it. `stream` goes to the driver as it
+  /// Enqueues the kernel in the current context, or captures it: then the graph, its clones and its
+  /// instances keep the kernel for as long as they live. `stream` goes to the driver as it
   /// is: null is the legacy default stream, and the special handles pass through. That holds for
   /// callers built with CUDA_API_PER_THREAD_DEFAULT_STREAM, or its like, as well: what their own
   /// calls of CUDA mean by 0 is CU_STREAM_PER_THREAD here.
-  /// One driver call, no lock of ours; success and a driver's error allocate nothing.
+  /// Two driver calls, one of which asks whether the stream is being captured; no lock of ours, and
+  /// outside a capture no memory.
   /// Errors  driver_failed with the driver's result; capture_active for the legacy stream while
   ///         another stream of the context is being captured; no_device after a fork.
   Status launch(CUstream stream) noexcept;
@@ -88,7 +91,8 @@ class KILN_API LaunchDescriptor {
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
   /// were captured. The next launch of the graph uses them. Needs the device's context current.
   /// Errors  driver_failed; no_device after a fork; invalid_argument for an empty grid (disable the
-  ///         node instead) and where the cluster is another one by now.
+  ///         node instead), for a node of another kernel, which the graph would not keep, and where
+  ///         the cluster is another one by now.
   Status update(CUgraphExec graph, CapturedLaunch captured) noexcept;
   /// Whether the node runs in the next launches of `graph`. Errors  driver_failed; no_device.
   Status set_enabled(CUgraphExec graph, CapturedLaunch captured, bool enabled) noexcept;
@@ -104,6 +108,7 @@ class KILN_API LaunchDescriptor {
   Status store_grid(const Extent& grid) noexcept;
   Status store_cluster(const Extent& cluster, const Extent& grid) noexcept;
   Status check_capture(CUstream stream) const noexcept;
+  Status keep_in_graph_of(CUstream stream) const noexcept;
   Slot* slot_ = nullptr;
   unsigned lease_ = 0;  // of the slot when this was made; a debug build compares them
   std::shared_ptr<void> pool_;
@@ -128,9 +133,9 @@ class KILN_API LaunchPool {
   /// Makes room for `descriptors` in all, those in use included, of up to `argument_bytes` each
   /// (at most 32 764, which is all that a kernel can have), so that preparing them takes no memory
   /// and no lock. A kernel of more than 64 parameters counts as one of 4 KiB, of more than 512 as
-  /// one of 32 KiB. Without it the pool grows by as much as it has, from 64 (of 512 bytes), 16 (of
-  /// 4 KiB) or 1 (more), and it never shrinks. Growing takes memory of the host and no call of the
-  /// driver, so a capture does not mind it.
+  /// one of 32 KiB. A pool begins with 64 of 512 bytes, grows by as much as it has, the larger ones
+  /// from 16 (of 4 KiB) and 1 (more), and never shrinks. prepare() does not grow it while a stream
+  /// of the context is being captured.
   /// Errors  invalid_argument for too large arguments or more than a million descriptors.
   Status reserve(std::size_t descriptors, std::size_t argument_bytes = 512);
   LaunchPoolUsage usage() const noexcept;
@@ -142,7 +147,8 @@ class KILN_API LaunchPool {
   ///         device; no_device where another context is current, or none; unsupported for
   ///         Overlap::yes on a kernel without a wait, a cluster that this device has no room for,
   ///         an attribute that the driver is too old for, and __block_size__ with a cluster;
-  ///         capture_active where the code would have to be loaded in the middle of a capture.
+  ///         capture_active where the code would have to be loaded, or the pool to grow, in the
+  ///         middle of a capture.
   Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                    std::span<const Argument> arguments);
 

@@ -3,6 +3,7 @@
 
 #include "tests/support/fake_driver/device.hpp"
 #include "tests/support/fake_driver/kernel.hpp"
+#include "tests/support/fake_driver/user_object.hpp"
 #include "tests/support/fake_driver/variants.hpp"
 
 namespace fake_driver {
@@ -154,6 +155,7 @@ CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   FAKE_DRIVER_ENTER(cuStreamEndCapture);
+  Destructors destructors;
   const std::lock_guard lock(state().mutex);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUcontext context = nullptr;
@@ -176,6 +178,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     return result;
   }
   for (auto* node : capture->graph->nodes) state().nodes.remove(node);
+  destructors.release(capture->graph->kept);
   state().graphs.remove(capture->graph);
   *graph = nullptr;
   return result;
@@ -183,8 +186,13 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   FAKE_DRIVER_ENTER(cuStreamIsCapturing);
-  const std::lock_guard lock(state().mutex);
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // As short as a launch then.
+  if ((attention.load(std::memory_order_relaxed) & (kRecording | kCapturing)) == 0) {
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  }
+  const std::lock_guard lock(state().mutex);
   CUstream stream = nullptr;
   std::shared_ptr<Capture> capture;
   FAKE_DRIVER_TRY(find_capture(handle, stream, capture));

@@ -74,6 +74,7 @@
   FUNCTION(cuEventQuery, 2000) \
   FUNCTION(cuEventElapsedTime, 12080) \
   FUNCTION(cuGraphCreate, 10000) \
+  FUNCTION(cuGraphClone, 10000) \
   FUNCTION(cuGraphDestroy, 10000) \
   FUNCTION(cuGraphGetNodes, 10000) \
   FUNCTION(cuGraphNodeGetType, 10000) \
@@ -88,6 +89,9 @@
   FUNCTION(cuGraphNodeGetEnabled, 11060) \
   FUNCTION(cuGraphLaunch, 10000) \
   FUNCTION(cuGraphExecDestroy, 10000) \
+  FUNCTION(cuGraphRetainUserObject, 11030) \
+  FUNCTION(cuUserObjectCreate, 11030) \
+  FUNCTION(cuUserObjectRelease, 11030) \
   FUNCTION(cuTensorMapEncodeTiled, 12000) \
   FUNCTION(cuTensorMapReplaceAddress, 12000) \
   FUNCTION(cuMemAlloc, 3020) \

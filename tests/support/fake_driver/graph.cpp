@@ -3,6 +3,7 @@
 
 #include "tests/support/fake_driver/device.hpp"
 #include "tests/support/fake_driver/kernel.hpp"
+#include "tests/support/fake_driver/user_object.hpp"
 
 namespace fake_driver {
 namespace {
@@ -56,10 +57,30 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned flags) {
 
 CUresult cuGraphDestroy(CUgraph graph) {
   FAKE_DRIVER_ENTER(cuGraphDestroy);
+  Destructors destructors;
   const std::lock_guard lock(state().mutex);
   if (!state().graphs.holds(graph)) return CUDA_ERROR_INVALID_VALUE;
+  destructors.release(graph->kept);
   for (auto* node : graph->nodes) state().nodes.remove(node);
   state().graphs.remove(graph);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
+  FAKE_DRIVER_ENTER(cuGraphClone);
+  const std::lock_guard lock(state().mutex);
+  if (clone == nullptr || !state().graphs.holds(graph)) return CUDA_ERROR_INVALID_VALUE;
+  *clone = state().graphs.add(std::make_unique<CUgraph_st>());
+  std::map<CUgraphNode, CUgraphNode> copies;  // nodes come after what they depend on
+  for (auto* node : graph->nodes) {
+    auto copy = std::make_unique<CUgraphNode_st>(*node);
+    copy->graph = *clone;
+    for (auto& before : copy->after) before = copies.at(before);
+    copies[node] = state().nodes.add(std::move(copy));
+    (*clone)->nodes.push_back(copies[node]);
+  }
+  (*clone)->kept = graph->kept;
+  for (auto* object : graph->kept) ++object->references;
   return CUDA_SUCCESS;
 }
 
@@ -182,6 +203,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
       return CUDA_ERROR_INVALID_HANDLE;
     made->steps.push_back({node, true, node->launch, node->work});
   }
+  made->kept = graph->kept;
+  for (auto* object : made->kept) ++object->references;
   *exec = state().graph_execs.add(std::move(made));
   return CUDA_SUCCESS;
 }
@@ -247,8 +270,11 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   FAKE_DRIVER_ENTER(cuGraphExecDestroy);
+  Destructors destructors;
   const std::lock_guard lock(state().mutex);
-  return state().graph_execs.remove(exec) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!state().graph_execs.remove(exec)) return CUDA_ERROR_INVALID_VALUE;
+  destructors.release(exec->kept);
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

@@ -99,6 +99,7 @@ void reset_state() {
     std::free(reinterpret_cast<void*>(address));
   all.allocations.clear();
   all.graph_execs.clear();
+  all.user_objects.clear();
   all.nodes.clear();
   all.graphs.clear();
   all.events.clear();
@@ -135,6 +136,8 @@ CUresult stopped(Function function, unsigned why) {
   }
   const bool always = answers_without_driver(function);
   if ((why & kForked) != 0 && !always) return CUDA_ERROR_NOT_INITIALIZED;
+  if ((why & kDestroying) != 0 && this_thread().destroys_user_object)
+    return CUDA_ERROR_NOT_PERMITTED;
   if ((why & kNotInitialised) != 0 && !always && function != Function::cuInit)
     return CUDA_ERROR_NOT_INITIALIZED;
   return (why & kScripted) != 0 ? scripted(function) : CUDA_SUCCESS;

@@ -124,8 +124,14 @@ struct CUgraphNode_st {
   std::function<void()> work{};         // of any other
   std::vector<CUgraphNode> after{};
 };
+struct CUuserObject_st {
+  void* data = nullptr;
+  CUhostFn destroy = nullptr;
+  unsigned references = 0;
+};
 struct CUgraph_st {
   std::vector<CUgraphNode> nodes{};
+  std::vector<CUuserObject> kept{};  // once for each reference
 };
 struct CUgraphExec_st {
   struct Step {
@@ -135,6 +141,7 @@ struct CUgraphExec_st {
     std::function<void()> work{};
   };
   std::vector<Step> steps{};
+  std::vector<CUuserObject> kept{};
 };
 
 namespace fake_driver {
@@ -171,6 +178,7 @@ struct State {
   Table<CUgraph_st> graphs;
   Table<CUgraphNode_st> nodes;
   Table<CUgraphExec_st> graph_execs;
+  Table<CUuserObject_st> user_objects;
   std::map<std::pair<const void*, CUcontext>, CUstream> thread_streams;  // CU_STREAM_PER_THREAD
   std::vector<std::shared_ptr<Capture>> captures;                        // in progress
   struct Allocation {
@@ -193,8 +201,10 @@ enum Attention : unsigned {
   kScripted = 8,
   kRecording = 16,
   kCapturing = 32,
+  kDestroying = 64,  // a user object was destroyed, or is being
 };
-inline constexpr unsigned kStops = kNotInitialised | kDeinitialised | kForked | kScripted;
+inline constexpr unsigned kStops =
+    kNotInitialised | kDeinitialised | kForked | kScripted | kDestroying;
 extern std::atomic<unsigned> attention;
 
 /// Counts of calls, one line of them for each thread, so that threads do not slow each other down.
@@ -208,6 +218,7 @@ struct ThreadState {
   unsigned depth;
   CUcontext contexts[8];
   CUstreamCaptureMode capture_mode;
+  bool destroys_user_object;  ///< so it may not call the driver
 };
 // In the static block of the process, so that reaching it takes no call and no allocation.
 extern constinit thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
@@ -228,7 +239,7 @@ void clear_counts();
 inline ThreadState& this_thread() {
   auto& thread = thread_state;
   if (const auto now = epoch.load(std::memory_order_relaxed); thread.epoch != now)
-    thread = ThreadState{thread.counts, now, 0, {}, CU_STREAM_CAPTURE_MODE_GLOBAL};
+    thread = ThreadState{thread.counts, now, 0, {}, CU_STREAM_CAPTURE_MODE_GLOBAL, false};
   return thread;
 }
 

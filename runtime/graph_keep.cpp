@@ -1,0 +1,54 @@
+#include "runtime/graph_keep.hpp"
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+namespace kiln {
+namespace {
+
+struct Kept {
+  std::shared_ptr<const LoadedKernel> kernel;
+  Kept* next = nullptr;
+};
+
+// Those whose graphs are gone.
+std::atomic<Kept*> gone{nullptr};
+
+// The driver's call when the last graph with a user object goes.
+void CUDA_CB graph_is_gone(void* kept) {
+  auto* mine = static_cast<Kept*>(kept);
+  mine->next = gone.load(std::memory_order_relaxed);
+  while (!gone.compare_exchange_weak(mine->next, mine, std::memory_order_release,
+                                     std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) noexcept {
+  const auto& api = kernel->library().driver();
+  auto* kept = new (std::nothrow) Kept{std::move(kernel)};
+  if (kept == nullptr) return api.failed("cuUserObjectCreate", CUDA_ERROR_OUT_OF_MEMORY);
+  CUuserObject object = nullptr;
+  if (const auto result = api.cuUserObjectCreate(&object, kept, &graph_is_gone, 1,
+                                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+      result != CUDA_SUCCESS) {
+    auto error = api.failed("cuUserObjectCreate", result);
+    delete kept;
+    return error;
+  }
+  const auto result = api.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+  if (result == CUDA_SUCCESS) return {};
+  auto error = api.failed("cuGraphRetainUserObject", result);
+  api.cuUserObjectRelease(object, 1);
+  return error;
+}
+
+void let_go_of_graphs_kernels() noexcept {
+  if (gone.load(std::memory_order_relaxed) == nullptr) return;
+  auto* first = gone.exchange(nullptr, std::memory_order_acquire);
+  while (first != nullptr) delete std::exchange(first, first->next);
+}
+
+}  // namespace kiln
