@@ -42,9 +42,10 @@ __device__ __forceinline__ u32 empty_at(u32 stage) {
   return shared_at(kAt.barriers) + (kStages + stage) * 8;
 }
 
+// Block scope is enough for a pair too: its barriers tell of copies and reads alone. At cluster
+// scope every wait empties the L1 cache.
 __device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
-  while (!(kBlocks == 1 ? device::barrier_try_wait(barrier, parity)
-                        : device::barrier_try_wait_cluster(barrier, parity))) {
+  while (!device::barrier_try_wait(barrier, parity)) {
   }
 }
 
