@@ -14,7 +14,14 @@ namespace kiln::kernels::dsv41_decode::swapab {
 // 16 elements of one head: a step of the sum.
 
 constexpr u32 kQueryRounds = kHeads / 16;
-constexpr u32 kQueryStepBytes = kHeads * 32;
+
+// A step's columns, and behind them those of the step 16 further on, as of one matrix: a product
+// takes either's or both.
+constexpr u32 kQueryColumns = 2 * kHeads;
+constexpr u32 kQueryHalfBytes = kQueryColumns * 16;
+__device__ __forceinline__ constexpr u32 query_step(u32 step) {
+  return step % 16 * (2 * kQueryHalfBytes) + step / 16 * (kHeads * 16);
+}
 
 struct QueryShare {
   u32 pairs[kQueryRounds][8];
@@ -53,7 +60,7 @@ __device__ __forceinline__ void rotate(u32& pair, u32 cosine, u32 sine) {
                                   rotated_odd(even, odd, float_of(cosine), float_of(sine)));
 }
 
-template <Record record>
+template <class T, Record record>
 __device__ __forceinline__ void store_query(const Args& args, QueryShare& share, u64 position,
                                             u32 warp, u32 lane) {
 #pragma unroll
@@ -75,7 +82,7 @@ __device__ __forceinline__ void store_query(const Args& args, QueryShare& share,
         rotate(pairs[i + 3], cosines.w, sines.w);
       }
     }
-    const u32 to = kAt.query + chunk * kQueryStepBytes + head / 8 * 128 + head % 8 * 16;
+    const u32 to = T::at.query + query_step(chunk) + head / 8 * 128 + head % 8 * 16;
 #pragma unroll
     for (u32 half = 0; half < 2; ++half) {
       const u32(&p)[8] = pairs;
@@ -84,7 +91,7 @@ __device__ __forceinline__ void store_query(const Args& args, QueryShare& share,
       constexpr u32 other = record == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
       constexpr u32 next = 3 - other;
       store_shared_16(
-          to + half * (kQueryStepBytes / 2),
+          to + half * kQueryHalfBytes,
           {__byte_perm(p[i], p[i + other], 0x5410), __byte_perm(p[i], p[i + other], 0x7632),
            __byte_perm(p[i + next], p[i + next + other], 0x5410),
            __byte_perm(p[i + next], p[i + next + other], 0x7632)});
@@ -92,29 +99,58 @@ __device__ __forceinline__ void store_query(const Args& args, QueryShare& share,
   }
 }
 
-// S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements.
+// S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements. Of
+// the rest, 32 slots, the first half of the elements and the second are rows of one product with
+// both halves of Q: of its sums half are wanted, those of rows and columns of one half.
 
-template <class Products, u32 tile>
+template <class T>
+__device__ __forceinline__ void scores_to(u32 at, u32 rows, u32 split, u32 slot, u32 lane,
+                                          const float (&sums)[kHeads / 2]) {
+  float* to = shared_at<float>(at) + split * kHeads * score_row_floats(rows) + slot;
+#pragma unroll
+  for (u32 i = 0; i < kHeads / 2; ++i)
+    to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(rows) + i / 2 % 2 * 8] = sums[i];
+}
+
+template <class Products, class T>
 __device__ __forceinline__ void scores(u32 warp, u32 lane) {
-  constexpr u32 steps = 32 / splits(tile);  // of 16 elements
+  constexpr u32 row_tiles = T::tile / 64;
+  constexpr u32 steps = 32 / splits(T::tile);  // of 16 elements
   const u32 warpgroup = warp / 4;
-  const u32 rows = warpgroup % (tile / 64);
-  const u32 split = warpgroup / (tile / 64);
+  const u32 rows = warpgroup % row_tiles * 64;
+  const u32 split = warpgroup / row_tiles;
+  const u32 records = shared_base() + T::at.records;
+  const u32 query = shared_base() + T::at.query;
   float sums[kHeads / 2] = {};
-  Products::begin(sums);
+  float rest[kHeads] = {};
+  if constexpr (rest_rows(T::tile) == 0) {
+    Products::begin(sums);
+  } else {
+    Products::begin(sums, rest);
+  }
 #pragma unroll
   for (u32 i = 0; i < steps; ++i) {
     const u32 step = split * steps + i;
-    Products::template add_rows<kHeads>(
-        sums, shared_base() + kAt.records + part_of_rows<tile>(step / 4) + rows * 8192,
-        step % 4 * 2, shared_base() + kAt.query + step * kQueryStepBytes);
+    Products::template add_rows<kHeads, kQueryColumns>(
+        sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
   }
-  Products::end(sums);
-  const u32 slot = rows * 64 + warp % 4 * 16 + lane / 4;
-  float* to = shared_at<float>(kAt.scores) + split * kHeads * score_row_floats(tile) + slot;
+  const u32 slot = warp % 4 * 16 + lane / 4;
+  if constexpr (rest_rows(T::tile) == 0) {
+    Products::end(sums);
+  } else {
 #pragma unroll
-  for (u32 i = 0; i < kHeads / 2; ++i)
-    to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(tile) + i / 2 % 2 * 8] = sums[i];
+    for (u32 i = 0; i < 4; ++i)
+      Products::template add_rows<kQueryColumns>(rest, records + rows_at<T::tile>(64, warpgroup),
+                                                 i * 2, query + query_step(warpgroup * 4 + i));
+    Products::end(sums, rest);
+    const bool second = warp & 2u;
+    float wanted[kHeads / 2];
+#pragma unroll
+    for (u32 i = 0; i < kHeads / 2; ++i) wanted[i] = second ? rest[kHeads / 2 + i] : rest[i];
+    scores_to<T>(T::at.rest_scores, rest_rows(T::tile), warpgroup * 2 + second, slot % 32, lane,
+                 wanted);
+  }
+  scores_to<T>(T::at.scores, whole_rows(T::tile), split, rows + slot, lane, sums);
 }
 
 // The tile's maximum, sum and P of one head, by one warp.
@@ -133,29 +169,43 @@ struct Softmax {
   float sum;  // of this lane
 };
 
+// The sums of two slots' scores over `splits` parts of the elements, which lie in rows of one head.
+template <u32 splits, u32 rows>
+__device__ __forceinline__ Floats2 score_of(u32 at, u32 head, u32 slot) {
+  const float* from = shared_at<const float>(at) + head * score_row_floats(rows) + slot;
+  Floats2 sums = {0, 0};
+#pragma unroll
+  for (u32 split = 0; split < splits; ++split) {
+    const Floats2 part =
+        *reinterpret_cast<const Floats2*>(from + split * kHeads * score_row_floats(rows));
+    sums.x += part.x;
+    sums.y += part.y;
+  }
+  return sums;
+}
+
 // P is stored as columns, its high terms before its low ones.
-template <class Products, u32 tile>
+template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   const u32 step = lane / 4;
   const u32 t = lane % 4;
   const float none = float_of(0xff800000u);
   float x[4] = {none, none, none, none};
-  if (step < tile / 16) {
+  if (step < T::tile / 16) {
     const u32 slot = step * 16 + 2 * t;
-    const float* from = shared_at<const float>(kAt.scores) + head * score_row_floats(tile) + slot;
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
-      float sums[2] = {};
-#pragma unroll
-      for (u32 split = 0; split < splits(tile); ++split) {
-        const Floats2 part = *reinterpret_cast<const Floats2*>(
-            from + split * kHeads * score_row_floats(tile) + k * 8);
-        sums[0] += part.x;
-        sums[1] += part.y;
+      constexpr u32 whole = whole_rows(T::tile);
+      Floats2 sums;
+      if (rest_rows(T::tile) == 0 || slot < whole) {
+        sums = score_of<splits(T::tile), whole>(T::at.scores, head, slot + k * 8);
+      } else {
+        sums = score_of<kRestSplits, rest_rows(T::tile)>(T::at.rest_scores, head,
+                                                         slot - whole + k * 8);
       }
-      const u16 valid = *shared_at<const u16>(kAt.valid + slot + k * 8);
-      if ((valid & 0xffu) != 0) x[2 * k] = sums[0] * kScoreScale;
-      if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums[1] * kScoreScale;
+      const u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
+      if ((valid & 0xffu) != 0) x[2 * k] = sums.x * kScoreScale;
+      if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums.y * kScoreScale;
     }
   }
   float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
@@ -164,9 +214,9 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   float p[4];
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
-  if (step < tile / 16) {
+  if (step < T::tile / 16) {
     const u32 to =
-        kAt.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
+        T::at.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
     constexpr u32 half_bytes = kOutputColumns * 16;
     constexpr u32 low_bytes = kHeads * 16;
 #pragma unroll
@@ -186,16 +236,16 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 using OutputSums = float[2][kOutputColumns / 2];
 
 // They run on by themselves, the first half before the second.
-template <class Products, u32 tile>
+template <class Products, class T>
 __device__ __forceinline__ void start_outputs(OutputSums& sums, u32 warp) {
   const u32 part = warp / 4 * 2;
   Products::begin(sums[0], sums[1]);
 #pragma unroll
   for (u32 m = 0; m < 2; ++m) {
 #pragma unroll
-    for (u32 step = 0; step < tile / 16; ++step) {
-      const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
-      const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part + m) + step * 2048;
+    for (u32 step = 0; step < T::tile / 16; ++step) {
+      const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
+      const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part + m);
       Products::template add_transposed<kOutputColumns>(sums[m], rows, columns);
     }
     Products::let_run();

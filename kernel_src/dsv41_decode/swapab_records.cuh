@@ -25,14 +25,40 @@ struct Slot {
   int listed;
 };
 
-template <u32 tile, u32 width>
-__device__ __forceinline__ Slot look_up(const CacheArgs& cache, u32 token, u32 first_slot, u32 warp,
-                                        u32 lane) {
+// A token's list, and the tile's place in it.
+struct List {
+  CacheArgs cache;
+  u32 width;
+  u32 page_bits;  // a page has 2^page_bits slots
+  u32 first_slot;
+};
+
+__device__ constexpr u32 bits_below(u32 power_of_2) {
+  u32 bits = 0;
+  while (1u << bits < power_of_2) ++bits;
+  return bits;
+}
+
+template <class T>
+__device__ __forceinline__ List list_of(const Args& args, bool swa, u32 rank) {
+  // One by one: a reference to either would have the arguments copied to memory.
+  const CacheArgs& a = args.swa;
+  const CacheArgs& b = args.compressed;
+  return {{swa ? a.base : b.base, swa ? a.slots : b.slots, swa ? a.lengths : b.lengths,
+           swa ? a.page_stride_bytes : b.page_stride_bytes,
+           swa ? a.row_stride_bytes : b.row_stride_bytes, swa ? a.cache_slots : b.cache_slots},
+          swa ? kSwaSlots : kCompressedSlots,
+          swa ? bits_below(key::swa_page_slots) : bits_below(key::page_slots),
+          (swa ? rank : rank - T::swa_tiles) * T::tile};
+}
+
+template <u32 tile>
+__device__ __forceinline__ Slot look_up(const List& list, u32 token, u32 warp, u32 lane) {
   constexpr u32 share = tile / kWarps;
-  const u32 entry = first_slot + warp * share + lane % share;
-  if (entry >= width) return {0, 0, -1};
-  return {static_cast<int>(entry), cache.lengths[token],
-          cache.slots[static_cast<u64>(token) * width + entry]};
+  const u32 entry = list.first_slot + warp * share + lane % share;
+  if (entry >= list.width) return {0, 0, -1};
+  return {static_cast<int>(entry), list.cache.lengths[token],
+          list.cache.slots[static_cast<u64>(token) * list.width + entry]};
 }
 
 // A slice of a record: a lane's 16 bytes, and their scales: one of 16 elements, or two.
@@ -47,19 +73,21 @@ struct Gathered {
   Raw raw[tile / kWarps / 2][kRounds];
 };
 
-template <u32 tile, Record record, u32 page_slots>
-__device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
-                                                         const Slot& looked_up, u32 warp,
-                                                         u32 lane) {
-  constexpr u32 share = tile / kWarps;
-  // Unsigned: negative numbers are too large as well.
-  const u64 slot = static_cast<u64>(static_cast<i64>(looked_up.listed));
-  const bool valid = looked_up.entry < looked_up.length && slot < cache.cache_slots;
-  const u64 from = reinterpret_cast<u64>(cache.base) + slot / page_slots * cache.page_stride_bytes +
-                   slot % page_slots * cache.row_stride_bytes;
-  if (lane < share) *shared_at<u8>(kAt.valid + warp * share + lane) = valid;
+template <class T, Record record>
+__device__ __forceinline__ Gathered<T::tile, record> gather(const List& list, const Slot& looked_up,
+                                                            u32 warp, u32 lane) {
+  constexpr u32 share = T::tile / kWarps;
+  const CacheArgs& cache = list.cache;
+  const u32 slot = static_cast<u32>(looked_up.listed);
+  const bool valid =
+      looked_up.entry < looked_up.length && looked_up.listed >= 0 && slot < cache.cache_slots;
+  const u32 in_page = slot & ((1u << list.page_bits) - 1);
+  const u64 from = reinterpret_cast<u64>(cache.base) +
+                   (slot >> list.page_bits) * cache.page_stride_bytes +
+                   in_page * cache.row_stride_bytes;
+  if (lane < share) *shared_at<u8>(T::at.valid + warp * share + lane) = valid;
   const u32 mask = __ballot_sync(0xffffffffu, valid);
-  using Result = Gathered<tile, record>;
+  using Result = Gathered<T::tile, record>;
   Result gathered;
 #pragma unroll
   for (u32 pair = 0; pair < share / 2; ++pair) {
@@ -79,31 +107,45 @@ __device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
   return gathered;
 }
 
+// What 32 elements of a record are below in magnitude, as bf16, of their scale's factor; NaN of
+// NaN.
+template <Record record>
+__device__ __forceinline__ u16 ceiling_of(u32 factor) {
+  // 512 is above E4M3 and 8 above E2M1, whose bits are off by 2^120 and by 2^126.
+  constexpr u32 largest = record == Record::fp8 ? (127 + 9 - 120) << 7 : (127 + 3 - 126) << 7;
+  return static_cast<u16>(device::multiply_bf16x2(factor, largest * 0x10001u));
+}
+
 // A slot that is not to be read becomes a row of zeros.
-template <u32 tile, Record record>
-__device__ __forceinline__ void store_records(const Gathered<tile, record>& gathered, u32 warp,
+template <class T, Record record>
+__device__ __forceinline__ void store_records(const Gathered<T::tile, record>& gathered, u32 warp,
                                               u32 lane) {
-  constexpr u32 share = tile / kWarps;
+  constexpr u32 share = T::tile / kWarps;
 #pragma unroll
   for (u32 pair = 0; pair < share / 2; ++pair) {
     const u32 row = warp * share + 2 * pair + lane / 4 % 2;
-    const u32 eight_rows = kAt.records + row / 8 * 1024;
+    const u32 ceilings = T::at.ceilings + row * 2;
 #pragma unroll
-    for (u32 round = 0; round < Gathered<tile, record>::kRounds; ++round) {
+    for (u32 round = 0; round < Gathered<T::tile, record>::kRounds; ++round) {
       const Raw& raw = gathered.raw[pair][round];
       const u32 slice = round * 16 + slice_of_lane(lane);
+      const u32 part = record == Record::fp8 ? slice / 4 : slice / 2;
+      const u32 to = T::at.records + rows_at<T::tile>(row / 8 * 8, part);
       if constexpr (record == Record::fp8) {
-        const u32 to = eight_rows + part_of_rows<tile>(slice / 4);
         const u32 factor = factor_of_scale<record>(raw.scales);
         const u32 piece = slice % 4 * 2;
         store_shared_16(to + device::in_eight_rows(row, piece),
                         eight_of_e4m3(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
                         eight_of_e4m3(raw.words.z, raw.words.w, factor));
+        if (slice % 2 == 0)
+          *shared_at<u16>(ceilings + slice / 2 * ceiling_row_bytes(T::tile)) =
+              ceiling_of<record>(factor);
       } else {
-        const u32 to = eight_rows + part_of_rows<tile>(slice / 2);
         const u32 factor_0 = factor_of_scale<record>(raw.scales & 0xffu);
         const u32 factor_1 = factor_of_scale<record>(raw.scales >> 8);
+        *shared_at<u16>(ceilings + slice * ceiling_row_bytes(T::tile)) = ceiling_of<record>(
+            device::larger_u16x2(factor_0 & 0x7fff7fffu, factor_1 & 0x7fff7fffu));
         // Every other two lanes begin with the second half, for the sake of the banks.
         const bool swapped = slice & 2u;
         const u32 piece = slice % 2 * 4 + (swapped ? 2 : 0);
