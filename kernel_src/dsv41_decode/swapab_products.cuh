@@ -169,41 +169,44 @@ struct Softmax {
   float sum;  // of this lane
 };
 
-// The sums of two slots' scores over `splits` parts of the elements, which lie in rows of one head.
-template <u32 splits, u32 rows>
-__device__ __forceinline__ Floats2 score_of(u32 at, u32 head, u32 slot) {
-  const float* from = shared_at<const float>(at) + head * score_row_floats(rows) + slot;
-  Floats2 sums = {0, 0};
-#pragma unroll
-  for (u32 split = 0; split < splits; ++split) {
-    const Floats2 part =
-        *reinterpret_cast<const Floats2*>(from + split * kHeads * score_row_floats(rows));
-    sums.x += part.x;
-    sums.y += part.y;
-  }
-  return sums;
-}
-
 // P is stored as columns, its high terms before its low ones.
 template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
-  const u32 step = lane / 4;
+  // Of the rest's slots lanes 16 to 23 read half of the splits and lanes 24 to 31 the other half.
+  constexpr bool has_rest = rest_rows(T::tile) != 0;
+  constexpr u32 splits_of_lane = splits(T::tile);
+  static_assert(!has_rest || (T::tile == 96 && 2 * splits_of_lane == kRestSplits));
+  const bool of_rest = has_rest && lane >= 16;
+  const u32 step = of_rest ? 4 + lane / 4 % 2 : lane / 4;
+  const bool counts = has_rest ? lane < 24 : step < T::tile / 16;
   const u32 t = lane % 4;
+  const u32 slot = step * 16 + 2 * t;
   const float none = float_of(0xff800000u);
   float x[4] = {none, none, none, none};
-  if (step < T::tile / 16) {
-    const u32 slot = step * 16 + 2 * t;
+  if (has_rest || counts) {
+    constexpr u32 row = score_row_floats(whole_rows(T::tile));
+    constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
+    const float* from = of_rest ? shared_at<const float>(T::at.rest_scores) +
+                                      (lane / 8 % 2 * splits_of_lane * kHeads + head) * rest_row +
+                                      slot - 64
+                                : shared_at<const float>(T::at.scores) + head * row + slot;
+    const u32 to_next = kHeads * (of_rest ? rest_row : row);
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
-      constexpr u32 whole = whole_rows(T::tile);
-      Floats2 sums;
-      if (rest_rows(T::tile) == 0 || slot < whole) {
-        sums = score_of<splits(T::tile), whole>(T::at.scores, head, slot + k * 8);
-      } else {
-        sums = score_of<kRestSplits, rest_rows(T::tile)>(T::at.rest_scores, head,
-                                                         slot - whole + k * 8);
+      Floats2 sums = {0, 0};
+#pragma unroll
+      for (u32 split = 0; split < splits_of_lane; ++split) {
+        const Floats2 part = *reinterpret_cast<const Floats2*>(from + split * to_next + k * 8);
+        sums.x += part.x;
+        sums.y += part.y;
       }
-      const u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
+      if constexpr (has_rest) {
+        const float other_x = float_of(device::from_lane_across(bits_of(sums.x), 8));
+        const float other_y = float_of(device::from_lane_across(bits_of(sums.y), 8));
+        if (of_rest) sums = {sums.x + other_x, sums.y + other_y};
+      }
+      u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
+      if (!counts) valid = 0;
       if ((valid & 0xffu) != 0) x[2 * k] = sums.x * kScoreScale;
       if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums.y * kScoreScale;
     }
@@ -214,7 +217,7 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   float p[4];
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
-  if (step < T::tile / 16) {
+  if (counts) {
     const u32 to =
         T::at.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
     constexpr u32 half_bytes = kOutputColumns * 16;
