@@ -49,31 +49,37 @@ inline constexpr u32 kWarps = 16;
 inline constexpr u32 kBlockThreads = kWarps * 32;
 /// A program has up to three tilings of a token's slots; a launch's cluster says which. Of a step
 /// of few tokens tiles are small, so that more blocks share a token; the more tokens there are, the
-/// larger, so that more clusters are resident at once. Each is a whole number of 64 slots but the
-/// middle one, whose rest is 32.
-inline constexpr u32 kSmallTile = 64, kMediumTile = 96, kLargeTile = 128;
+/// larger, so that more clusters are resident at once. In the small and the large one a tile has
+/// slots of one list; the medium one takes both lists as one.
+inline constexpr u32 kSmallTile = 64, kMediumTile = 80, kLargeTile = 128;
 inline constexpr u32 kMostTiles = 8;  // large ones: the largest portable cluster
 
 KILN_SHARED constexpr u32 tiles_of(u32 slots, u32 tile) {
   return (slots + tile - 1) / tile;
 }
 /// Blocks of a token: at most 16 where large tiles are 8.
-KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots, u32 tile) {
-  return tiles_of(swa_slots, tile) + tiles_of(compressed_slots, tile);
-}
 KILN_SHARED constexpr u32 small_tiles(u32 swa_slots, u32 compressed_slots) {
-  return tiles(swa_slots, compressed_slots, kSmallTile);
+  return tiles_of(swa_slots, kSmallTile) + tiles_of(compressed_slots, kSmallTile);
 }
 KILN_SHARED constexpr u32 large_tiles(u32 swa_slots, u32 compressed_slots) {
-  return tiles(swa_slots, compressed_slots, kLargeTile);
+  return tiles_of(swa_slots, kLargeTile) + tiles_of(compressed_slots, kLargeTile);
 }
-/// As many as large ones where they are no tiling of their own: that needs another number of blocks
-/// than the others have, and a portable cluster.
-KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots) {
-  const u32 count = tiles(swa_slots, compressed_slots, kMediumTile);
-  return count <= kMostTiles && count != small_tiles(swa_slots, compressed_slots)
-             ? count
-             : large_tiles(swa_slots, compressed_slots);
+/// A warp brings a whole number of rows two at a time: as many as every other one, or, of the
+/// medium tile, 6 by the first half of the warps and 4 by the others.
+KILN_SHARED constexpr u32 first_row(u32 tile, u32 warp) {
+  if (tile != kMediumTile) return warp * (tile / kWarps);
+  return warp < kWarps / 2 ? warp * 6 : kWarps + warp * 4;
+}
+/// As many as large ones where it is no tiling of its own: it needs a portable cluster, another
+/// number of blocks than the others have, and of two kinds of records none in one warp's rows.
+KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots, dsv41::Record record) {
+  const u32 large = large_tiles(swa_slots, compressed_slots);
+  const u32 count = tiles_of(swa_slots + compressed_slots, kMediumTile);
+  if (count > kMostTiles || count == small_tiles(swa_slots, compressed_slots)) return large;
+  bool apart = record == dsv41::Record::fp8;
+  for (u32 warp = 0; warp < kWarps; ++warp)
+    apart |= swa_slots % kMediumTile == first_row(kMediumTile, warp);
+  return apart ? count : large;
 }
 
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
@@ -88,24 +94,30 @@ struct Layout {
   u32 sums = 0;         // [tiles, heads] maximum and sum of a tile, as two floats
   u32 inverses = 0;     // [tiles, parcels of this block, 8, 2] of their heads' factors
   u32 factors = 0;      // [parcels, 8, 2] of the heads of this tile's partial outputs
-  u32 ceilings = 0;     // [16, tile + 8] bf16: of 32 elements of each record
+  u32 ceilings = 0;     // [16, tile + 8] bf16, of 32 elements of each record
   u32 valid = 0;        // [tile] whether the slot is to be read, one byte each
   u32 barriers = 0;     // of outputs that blocks send, of their leave, of sums, and of factors
   u32 bytes = 0;
 };
 
-/// Rows of a tile whose scores have products of their own, 64 at a time, and the others.
+/// Rows of a tile whose scores have products of their own, 64 at a time; and the rest, of which one
+/// product has as many parts of their elements as its 64 columns hold of all heads.
 KILN_SHARED constexpr u32 whole_rows(u32 tile) {
   return tile / 64 * 64;
 }
 KILN_SHARED constexpr u32 rest_rows(u32 tile) {
   return tile % 64;
 }
-/// Warps that share the sum of a score; of the rest's, twice as many.
+KILN_SHARED constexpr u32 rest_parts(u32 heads) {
+  return 64 / heads;
+}
+/// Warps that share the sum of a score.
 KILN_SHARED constexpr u32 splits(u32 tile) {
   return kWarps * 16 / whole_rows(tile);
 }
-inline constexpr u32 kRestSplits = 8;
+KILN_SHARED constexpr u32 rest_splits(u32 heads) {
+  return kWarps / 4 * rest_parts(heads);
+}
 /// A row's scores, and a little more: so the next row's start in other banks.
 KILN_SHARED constexpr u32 score_row_floats(u32 rows) {
   return rows + 4;
@@ -141,7 +153,8 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
   at.rest_scores = at.scores + splits(tile) * heads * score_row_floats(whole_rows(tile)) * 4;
   u32 end = at.rest_scores;
-  if (rest_rows(tile) != 0) end += kRestSplits * heads * score_row_floats(rest_rows(tile)) * 4;
+  if (rest_rows(tile) != 0)
+    end += rest_splits(heads) * heads * score_row_floats(rest_rows(tile)) * 4;
   at.weights = larger_of(at.landed + landed * kParcelBytes, end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
   at.inverses = at.sums + tiles * heads * 8;
@@ -154,12 +167,15 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
 }
 
 /// Enough for all tilings, so that a launch may change its own.
-KILN_SHARED constexpr u32 shared_bytes(u32 heads, u32 swa_slots, u32 compressed_slots) {
-  const u32 small = layout(heads, small_tiles(swa_slots, compressed_slots), kSmallTile).bytes;
-  const u32 large = layout(heads, large_tiles(swa_slots, compressed_slots), kLargeTile).bytes;
-  const u32 count = medium_tiles(swa_slots, compressed_slots);
-  if (count == large_tiles(swa_slots, compressed_slots)) return larger_of(small, large);
-  return larger_of(larger_of(small, large), layout(heads, count, kMediumTile).bytes);
+KILN_SHARED constexpr u32 shared_bytes(u32 heads, u32 swa_slots, u32 compressed_slots,
+                                       dsv41::Record record) {
+  const u32 small = small_tiles(swa_slots, compressed_slots);
+  const u32 medium = medium_tiles(swa_slots, compressed_slots, record);
+  const u32 large = large_tiles(swa_slots, compressed_slots);
+  return larger_of(
+      layout(heads, small, kSmallTile).bytes,
+      larger_of(layout(heads, medium, medium == large ? kLargeTile : kMediumTile).bytes,
+                layout(heads, large, kLargeTile).bytes));
 }
 
 }  // namespace swapab

@@ -1,6 +1,6 @@
 // What swapab.cu and swapab_sm90a.cu share: all but the matrix units.
 //
-// A block works on one tile of one token's slots, 64, 96 or 128 as the launch has it; the blocks of
+// A block works on one tile of one token's slots, 64, 80 or 128 as the launch has it; the blocks of
 // a token are a cluster. Slots, or an output's elements, lie on the matrix units' rows and heads on
 // their columns, so that 16 or 32 heads leave no row empty. Records become bf16 once, on their way
 // to shared memory; S = KV Q^T reads them by rows and O^T = KV^T P by columns. P keeps two bf16
@@ -18,15 +18,15 @@ namespace kiln::kernels::dsv41_decode::swapab {
 
 // Brings query and records to shared memory.
 template <class T, Record record>
-__device__ __forceinline__ void bring(const Args& args, const List& list, u32 token, u32 warp,
-                                      u32 lane, i64& position) {
-  const Slot slot = look_up<T::tile>(list, token, warp, lane);
+__device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
+                                      i64& position) {
+  const Slot slot = look_up<T>(args, token, rank, warp, lane);
   const i64 given = args.positions[token];
-  QueryShare query = load_query(args, token, warp, lane);
-  const auto gathered = gather<T, record>(list, slot, warp, lane);
+  const QueryShare query = load_query(args, token, warp, lane);
+  const auto gathered = gather<T, record>(args, slot, warp, lane);
   // Unsigned: negative positions are too large as well. Nothing is written for them.
   position = static_cast<u64>(given) < args.rope_positions ? given : -1;
-  store_query<T, record>(args, query, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
+  store_query<T>(args, query, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
   store_records<T, record>(gathered, warp, lane);
 }
 
@@ -51,13 +51,11 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   __syncthreads();
   device::cluster_arrive();
   device::wait_for_previous_kernels();
-  const bool swa = rank < T::swa_tiles;
-  const List list = list_of<T>(args, swa, rank);
   i64 given_position;
-  if (kRecord == Record::fp8 || swa) {
-    bring<T, Record::fp8>(args, list, token, warp, lane, given_position);
+  if (kRecord == Record::fp8 || place_in_list<T>(rank, first_row(T::tile, warp)).swa) {
+    bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
   } else {
-    bring<T, kRecord>(args, list, token, warp, lane, given_position);
+    bring<T, kRecord>(args, token, rank, warp, lane, given_position);
   }
   const bool wanted = given_position >= 0;
   const u64 position = wanted ? static_cast<u64>(given_position) : 0;
@@ -66,10 +64,13 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   device::allow_next_kernel();
   scores<Products, T>(warp, lane);
   __syncthreads();
-  constexpr u32 rounds = kHeads / kWarps;
+  constexpr u32 rounds = tiles_of(kHeads, heads_at_once<T>());
   Softmax of_heads[rounds];
+  const bool has_head = heads_at_once<T>() <= kHeads || softmax_head<T>(0, warp, 0) < kHeads;
+  if (has_head) {
 #pragma unroll
-  for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<T>(i * kWarps + warp, lane);
+    for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<T>(softmax_head<T>(i, warp, lane), lane);
+  }
   Products::publish();
   const OutputShare share = share_of(args, position, unit_of<T::tiles>(warp, rank));
   __syncthreads();
@@ -86,8 +87,11 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   // Query and scores are done with: others may send to where they were.
   if (warp < T::tiles && lane == 0)
     device::barrier_arrive_after_reads(device::address_in_block(barriers + kLeave, warp));
+  if (has_head) {
 #pragma unroll
-  for (u32 i = 0; i < rounds; ++i) send_sums<T>(of_heads[i], i * kWarps + warp, lane, rank);
+    for (u32 i = 0; i < rounds; ++i)
+      send_sums<T>(of_heads[i], softmax_head<T>(i, warp, lane), lane, rank);
+  }
   if (factored < kHeadPairs) send_inverses<T>(factors, factored, lane, rank);
   OutputSums sums = {};
   start_outputs<Products, T>(sums, warp);
@@ -95,9 +99,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   while (!device::barrier_try_wait(barriers + kFactored, 0)) {
   }
-  const u32 k =
-      kRecord == Record::fp8 || swa ? pairs_of<Record::fp8>(lane) : pairs_of<kRecord>(lane);
-  send_outputs<Products, T>(sums, k, warp, lane, rank);
+  send_outputs<Products, T>(sums, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
   while (!device::barrier_try_wait_cluster(barriers + kSummed, 0)) {
   }

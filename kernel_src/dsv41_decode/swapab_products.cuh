@@ -11,45 +11,45 @@
 namespace kiln::kernels::dsv41_decode::swapab {
 
 // Q: rotated, rounded to bf16 and laid out as columns in the order of a tile's elements. A lane has
-// 16 elements of one head: a step of the sum.
+// eight elements of one head at a time, half of a step of the sum; a warp, four steps of 8 heads.
 
 constexpr u32 kQueryRounds = kHeads / 16;
 
-// A step's columns, and behind them those of the step 16 further on, as of one matrix: a product
-// takes either's or both.
-constexpr u32 kQueryColumns = 2 * kHeads;
+// A step's columns, and behind them those of the steps that the rest's products have with it: 64.
+constexpr u32 kQueryColumns = kRestParts * kHeads;
 constexpr u32 kQueryHalfBytes = kQueryColumns * 16;
+constexpr u32 kRestSteps = 32 / kRestParts;
 __device__ __forceinline__ constexpr u32 query_step(u32 step) {
-  return step % 16 * (2 * kQueryHalfBytes) + step / 16 * (kHeads * 16);
+  return step % kRestSteps * (2 * kQueryHalfBytes) + step / kRestSteps * (kHeads * 16);
 }
 
 struct QueryShare {
-  u32 pairs[kQueryRounds][8];
+  Words4 eights[kQueryRounds][2];
 };
 
 __device__ __forceinline__ u32 query_head(u32 round, u32 warp, u32 lane) {
   return (round * kWarps + warp) % kHeadTiles * 8 + lane % 8;
 }
-__device__ __forceinline__ u32 query_chunk(u32 round, u32 warp, u32 lane) {
-  return (round * kWarps + warp) / kHeadTiles * 4 + lane / 8;
+__device__ __forceinline__ u32 query_chunk(u32 round, u32 i, u32 warp, u32 lane) {
+  return (round * kWarps + warp) / kHeadTiles * 4 + i * 2 + lane / 16;
+}
+__device__ __forceinline__ u32 query_half(u32 lane) {
+  return lane / 8 % 2;
 }
 
 __device__ __forceinline__ QueryShare load_query(const Args& args, u32 token, u32 warp, u32 lane) {
   QueryShare share;
 #pragma unroll
-  for (u32 round = 0; round < kQueryRounds; ++round) {
-    const u8* from =
-        reinterpret_cast<const u8*>(args.query) +
-        ((static_cast<u64>(token) * 32 + query_chunk(round, warp, lane)) * dsv41::kPaddedHeads +
-         query_head(round, warp, lane)) *
-            32;
-    const Words4 first = device::load_16(from);
-    const Words4 second = device::load_16(from + 16);
-    const u32 words[8] = {first.x,  first.y,  first.z,  first.w,
-                          second.x, second.y, second.z, second.w};
+  for (u32 round = 0; round < kQueryRounds; ++round)
 #pragma unroll
-    for (u32 i = 0; i < 8; ++i) share.pairs[round][i] = words[i];
-  }
+    for (u32 i = 0; i < 2; ++i)
+      share.eights[round][i] =
+          device::load_16(reinterpret_cast<const u8*>(args.query) +
+                          ((static_cast<u64>(token) * 32 + query_chunk(round, i, warp, lane)) *
+                               dsv41::kPaddedHeads +
+                           query_head(round, warp, lane)) *
+                              32 +
+                          query_half(lane) * 16);
   return share;
 }
 
@@ -60,48 +60,41 @@ __device__ __forceinline__ void rotate(u32& pair, u32 cosine, u32 sine) {
                                   rotated_odd(even, odd, float_of(cosine), float_of(sine)));
 }
 
-template <class T, Record record>
-__device__ __forceinline__ void store_query(const Args& args, QueryShare& share, u64 position,
+template <class T>
+__device__ __forceinline__ void store_query(const Args& args, const QueryShare& share, u64 position,
                                             u32 warp, u32 lane) {
 #pragma unroll
-  for (u32 round = 0; round < kQueryRounds; ++round) {
-    u32(&pairs)[8] = share.pairs[round];
-    const u32 head = query_head(round, warp, lane);
-    const u32 chunk = query_chunk(round, warp, lane);
-    constexpr u32 first_rope_chunk = (dsv41::kHeadDim - dsv41::kRopeDim) / dsv41::kQueryChunk;
-    if (chunk >= first_rope_chunk) {
-      const float* angles =
-          args.cos_sin + position * dsv41::kRopeDim + (chunk - first_rope_chunk) * 8;
+  for (u32 round = 0; round < kQueryRounds; ++round)
 #pragma unroll
-      for (u32 i = 0; i < 8; i += 4) {
-        const Words4 cosines = device::load_16(angles + i);
-        const Words4 sines = device::load_16(angles + dsv41::kRopeDim / 2 + i);
-        rotate(pairs[i], cosines.x, sines.x);
-        rotate(pairs[i + 1], cosines.y, sines.y);
-        rotate(pairs[i + 2], cosines.z, sines.z);
-        rotate(pairs[i + 3], cosines.w, sines.w);
+    for (u32 i = 0; i < 2; ++i) {
+      const Words4& eight = share.eights[round][i];
+      u32 p[4] = {eight.x, eight.y, eight.z, eight.w};
+      const u32 head = query_head(round, warp, lane);
+      const u32 chunk = query_chunk(round, i, warp, lane);
+      if (chunk >= kFirstRopeChunk) {
+        const float* angles = args.cos_sin + position * dsv41::kRopeDim +
+                              (chunk - kFirstRopeChunk) * 8 + query_half(lane) * 4;
+        const Words4 cosines = device::load_16(angles);
+        const Words4 sines = device::load_16(angles + dsv41::kRopeDim / 2);
+        rotate(p[0], cosines.x, sines.x);
+        rotate(p[1], cosines.y, sines.y);
+        rotate(p[2], cosines.z, sines.z);
+        rotate(p[3], cosines.w, sines.w);
       }
-    }
-    const u32 to = T::at.query + query_step(chunk) + head / 8 * 128 + head % 8 * 16;
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-      const u32(&p)[8] = pairs;
-      const u32 i = 4 * half;
       // The order of element_at().
-      constexpr u32 other = record == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
+      constexpr u32 other = kRecord == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
       constexpr u32 next = 3 - other;
-      store_shared_16(
-          to + half * kQueryHalfBytes,
-          {__byte_perm(p[i], p[i + other], 0x5410), __byte_perm(p[i], p[i + other], 0x7632),
-           __byte_perm(p[i + next], p[i + next + other], 0x5410),
-           __byte_perm(p[i + next], p[i + next + other], 0x7632)});
+      store_shared_16(T::at.query + query_step(chunk) + query_half(lane) * kQueryHalfBytes +
+                          head / 8 * 128 + head % 8 * 16,
+                      {__byte_perm(p[0], p[other], 0x5410), __byte_perm(p[0], p[other], 0x7632),
+                       __byte_perm(p[next], p[next + other], 0x5410),
+                       __byte_perm(p[next], p[next + other], 0x7632)});
     }
-  }
 }
 
 // S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements. Of
-// the rest, 32 slots, the first half of the elements and the second are rows of one product with
-// both halves of Q: of its sums half are wanted, those of rows and columns of one half.
+// the rest, 16 slots, parts of the elements are rows of one product with the same parts of Q: of
+// its sums those are wanted whose row and column are of one part.
 
 template <class T>
 __device__ __forceinline__ void scores_to(u32 at, u32 rows, u32 split, u32 slot, u32 lane,
@@ -122,7 +115,7 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   const u32 records = shared_base() + T::at.records;
   const u32 query = shared_base() + T::at.query;
   float sums[kHeads / 2] = {};
-  float rest[kHeads] = {};
+  float rest[kQueryColumns / 2] = {};
   if constexpr (rest_rows(T::tile) == 0) {
     Products::begin(sums);
   } else {
@@ -138,22 +131,45 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   if constexpr (rest_rows(T::tile) == 0) {
     Products::end(sums);
   } else {
+    constexpr u32 rest_steps = kRestSteps / 4;
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i)
-      Products::template add_rows<kQueryColumns>(rest, records + rows_at<T::tile>(64, warpgroup),
-                                                 i * 2, query + query_step(warpgroup * 4 + i));
+    for (u32 i = 0; i < rest_steps; ++i) {
+      const u32 step = warpgroup * rest_steps + i;
+      Products::template add_rows<kQueryColumns>(rest, records + rows_at<T::tile>(64, step / 4),
+                                                 step % 4 * 2, query + query_step(step));
+    }
     Products::end(sums, rest);
-    const bool second = warp & 2u;
+    const u32 part = warp % 4;
     float wanted[kHeads / 2];
 #pragma unroll
-    for (u32 i = 0; i < kHeads / 2; ++i) wanted[i] = second ? rest[kHeads / 2 + i] : rest[i];
-    scores_to<T>(T::at.rest_scores, rest_rows(T::tile), warpgroup * 2 + second, slot % 32, lane,
-                 wanted);
+    for (u32 i = 0; i < kHeads / 2; ++i) {
+      wanted[i] = rest[i];
+#pragma unroll
+      for (u32 other = 1; other < kRestParts; ++other)
+        if (part == other) wanted[i] = rest[other * (kHeads / 2) + i];
+    }
+    if (part < kRestParts)
+      scores_to<T>(T::at.rest_scores, rest_rows(T::tile), warpgroup * kRestParts + part, lane / 4,
+                   lane, wanted);
   }
   scores_to<T>(T::at.scores, whole_rows(T::tile), split, rows + slot, lane, sums);
 }
 
-// The tile's maximum, sum and P of one head, by one warp.
+// The tile's maximum, sum and P of one head by one warp, or of two heads by half of one each where
+// half of its lanes have all slots.
+
+template <class T>
+__device__ __forceinline__ constexpr u32 lanes_of_head() {
+  return T::tile == 64 ? 16 : 32;
+}
+template <class T>
+__device__ __forceinline__ constexpr u32 heads_at_once() {
+  return kWarps * 32 / lanes_of_head<T>();
+}
+template <class T>
+__device__ __forceinline__ u32 softmax_head(u32 round, u32 warp, u32 lane) {
+  return (round * kWarps + warp) * (32 / lanes_of_head<T>()) + lane / lanes_of_head<T>();
+}
 
 // Floats as integers that order as they do, and back; NaN is above all or below all.
 __device__ __forceinline__ int ordered_of(float value) {
@@ -172,47 +188,54 @@ struct Softmax {
 // P is stored as columns, its high terms before its low ones.
 template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
-  // Of the rest's slots lanes 16 to 23 read half of the splits and lanes 24 to 31 the other half.
+  // Of the rest's slots lanes 16 to 19 read a quarter of the splits, and so on.
   constexpr bool has_rest = rest_rows(T::tile) != 0;
-  constexpr u32 splits_of_lane = splits(T::tile);
-  static_assert(!has_rest || (T::tile == 96 && 2 * splits_of_lane == kRestSplits));
+  static_assert(!has_rest || (whole_rows(T::tile) == 64 && rest_rows(T::tile) == 16));
   const bool of_rest = has_rest && lane >= 16;
-  const u32 step = of_rest ? 4 + lane / 4 % 2 : lane / 4;
-  const bool counts = has_rest ? lane < 24 : step < T::tile / 16;
+  const u32 step = of_rest ? 4 : lane % lanes_of_head<T>() / 4;
+  const bool counts = !has_rest || lane < 20;
   const u32 t = lane % 4;
   const u32 slot = step * 16 + 2 * t;
   const float none = float_of(0xff800000u);
   float x[4] = {none, none, none, none};
-  if (has_rest || counts) {
-    constexpr u32 row = score_row_floats(whole_rows(T::tile));
-    constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
-    const float* from = of_rest ? shared_at<const float>(T::at.rest_scores) +
-                                      (lane / 8 % 2 * splits_of_lane * kHeads + head) * rest_row +
-                                      slot - 64
-                                : shared_at<const float>(T::at.scores) + head * row + slot;
-    const u32 to_next = kHeads * (of_rest ? rest_row : row);
+  constexpr u32 row = score_row_floats(whole_rows(T::tile));
+  constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
+  const float* from = of_rest ? shared_at<const float>(T::at.rest_scores) +
+                                    (lane / 4 % 4 * kRestParts * kHeads + head) * rest_row + 2 * t
+                              : shared_at<const float>(T::at.scores) + head * row + slot;
+  const u32 to_next = kHeads * (of_rest ? rest_row : row);
 #pragma unroll
-    for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
-      Floats2 sums = {0, 0};
+  for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
+    Floats2 sums = {0, 0};
 #pragma unroll
-      for (u32 split = 0; split < splits_of_lane; ++split) {
-        const Floats2 part = *reinterpret_cast<const Floats2*>(from + split * to_next + k * 8);
-        sums.x += part.x;
-        sums.y += part.y;
-      }
-      if constexpr (has_rest) {
-        const float other_x = float_of(device::from_lane_across(bits_of(sums.x), 8));
-        const float other_y = float_of(device::from_lane_across(bits_of(sums.y), 8));
-        if (of_rest) sums = {sums.x + other_x, sums.y + other_y};
-      }
-      u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
-      if (!counts) valid = 0;
-      if ((valid & 0xffu) != 0) x[2 * k] = sums.x * kScoreScale;
-      if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums.y * kScoreScale;
+    for (u32 split = 0; split < splits(T::tile); ++split) {
+      if (of_rest && split >= kRestParts) continue;
+      const Floats2 part = *reinterpret_cast<const Floats2*>(from + split * to_next + k * 8);
+      sums.x += part.x;
+      sums.y += part.y;
     }
+    if constexpr (has_rest) {
+#pragma unroll
+      for (u32 across = 4; across <= 8; across *= 2) {
+        const float x_there = float_of(device::from_lane_across(bits_of(sums.x), across));
+        const float y_there = float_of(device::from_lane_across(bits_of(sums.y), across));
+        if (of_rest) sums = {sums.x + x_there, sums.y + y_there};
+      }
+    }
+    u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
+    if (!counts) valid = 0;
+    if ((valid & 0xffu) != 0) x[2 * k] = sums.x * kScoreScale;
+    if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums.y * kScoreScale;
   }
   float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
-  maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
+  if constexpr (lanes_of_head<T>() == 32) {
+    maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
+  } else {
+#pragma unroll
+    for (u32 across = 1; across < lanes_of_head<T>(); across *= 2)
+      maximum =
+          device::larger(maximum, float_of(device::from_lane_across(bits_of(maximum), across)));
+  }
   const float reference = maximum == none ? 0.0f : maximum;
   float p[4];
 #pragma unroll

@@ -7,31 +7,51 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-// Which of a record's eight elements ends up at place `i`. Fp8: 0, 2, 1, 3, 4, 6, 5, 7. Nvfp4: 0,
-// 4, 1, 5, 2, 6, 3, 7.
-template <Record record>
+// Which of a record's eight elements ends up at place `i`: what costs least for the compressed
+// cache's records. Fp8: 0, 2, 1, 3, 4, 6, 5, 7. Nvfp4: 0, 4, 1, 5, 2, 6, 3, 7.
 __device__ __forceinline__ u32 element_at(u32 i) {
-  if constexpr (record == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
+  if constexpr (kRecord == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
   return i / 2 + i % 2 * 4;
+}
+
+// Eight elements of an fp8 record in that order.
+__device__ __forceinline__ Words4 eight_in_order(u32 word_0, u32 word_1, u32 factor) {
+  if constexpr (kRecord == Record::fp8) return eight_of_e4m3(word_0, word_1, factor);
+  return eight_of_e4m3(__byte_perm(word_0, word_1, 0x5410), __byte_perm(word_0, word_1, 0x7632),
+                       factor);
 }
 
 // Gather: each warp brings its share of the tile's records, two rows at a time, the lanes with
 // number & 4 the second one: so the pieces that eight lanes store lie in all banks.
 
-// What a lane knows of the slot that it looked up: lanes that differ by the share look up the same.
-struct Slot {
-  int entry;
-  int length;  // of the list
-  int listed;
+// A row's list, and its place there.
+struct Place {
+  bool swa;
+  u32 entry;
 };
 
-// A token's list, and the tile's place in it.
-struct List {
-  CacheArgs cache;
-  u32 width;
-  u32 page_bits;  // a page has 2^page_bits slots
-  u32 first_slot;
-};
+template <class T>
+__device__ __forceinline__ Place place_in_list(u32 rank, u32 row) {
+  if constexpr (T::joined) {
+    const u32 slot = rank * T::tile + row;
+    const bool swa = slot < kSwaSlots;
+    return {swa, swa ? slot : slot - kSwaSlots};
+  }
+  const bool swa = rank < T::swa_tiles;
+  return {swa, (swa ? rank : rank - T::swa_tiles) * T::tile + row};
+}
+
+__device__ __forceinline__ CacheArgs cache_of(const Args& args, bool swa) {
+  // One by one: a reference to either would have the arguments copied to memory.
+  const CacheArgs& a = args.swa;
+  const CacheArgs& b = args.compressed;
+  return {swa ? a.base : b.base,
+          swa ? a.slots : b.slots,
+          swa ? a.lengths : b.lengths,
+          swa ? a.page_stride_bytes : b.page_stride_bytes,
+          swa ? a.row_stride_bytes : b.row_stride_bytes,
+          swa ? a.cache_slots : b.cache_slots};
+}
 
 __device__ constexpr u32 bits_below(u32 power_of_2) {
   u32 bits = 0;
@@ -39,26 +59,20 @@ __device__ constexpr u32 bits_below(u32 power_of_2) {
   return bits;
 }
 
-template <class T>
-__device__ __forceinline__ List list_of(const Args& args, bool swa, u32 rank) {
-  // One by one: a reference to either would have the arguments copied to memory.
-  const CacheArgs& a = args.swa;
-  const CacheArgs& b = args.compressed;
-  return {{swa ? a.base : b.base, swa ? a.slots : b.slots, swa ? a.lengths : b.lengths,
-           swa ? a.page_stride_bytes : b.page_stride_bytes,
-           swa ? a.row_stride_bytes : b.row_stride_bytes, swa ? a.cache_slots : b.cache_slots},
-          swa ? kSwaSlots : kCompressedSlots,
-          swa ? bits_below(key::swa_page_slots) : bits_below(key::page_slots),
-          (swa ? rank : rank - T::swa_tiles) * T::tile};
-}
+// What a lane knows of the slot that it looked up: lanes that differ by the share look up the same.
+struct Slot {
+  Place place;
+  int length;  // of the list
+  int listed;
+};
 
-template <u32 tile>
-__device__ __forceinline__ Slot look_up(const List& list, u32 token, u32 warp, u32 lane) {
-  constexpr u32 share = tile / kWarps;
-  const u32 entry = list.first_slot + warp * share + lane % share;
-  if (entry >= list.width) return {0, 0, -1};
-  return {static_cast<int>(entry), list.cache.lengths[token],
-          list.cache.slots[static_cast<u64>(token) * list.width + entry]};
+template <class T>
+__device__ __forceinline__ Slot look_up(const Args& args, u32 token, u32 rank, u32 warp, u32 lane) {
+  const Place place = place_in_list<T>(rank, first_row(T::tile, warp) + lane % T::most_rows);
+  const CacheArgs cache = cache_of(args, place.swa);
+  const u32 width = place.swa ? kSwaSlots : kCompressedSlots;
+  if (place.entry >= width) return {place, 0, -1};
+  return {place, cache.lengths[token], cache.slots[static_cast<u64>(token) * width + place.entry]};
 }
 
 // A slice of a record: a lane's 16 bytes, and their scales: one of 16 elements, or two.
@@ -67,30 +81,38 @@ struct Raw {
   u32 scales;
 };
 
-template <u32 tile, Record record>
+template <class T, Record record>
 struct Gathered {
   static constexpr u32 kRounds = record == Record::fp8 ? 2 : 1;  // 16 lanes by 16 bytes a round
-  Raw raw[tile / kWarps / 2][kRounds];
+  Raw raw[T::most_rows / 2][kRounds];
 };
 
+// Rows of a warp are two more or two less in places.
+template <class T>
+__device__ __forceinline__ bool has_pair(u32 warp, u32 pair) {
+  return !T::joined || pair < 2 || warp < kWarps / 2;
+}
+
 template <class T, Record record>
-__device__ __forceinline__ Gathered<T::tile, record> gather(const List& list, const Slot& looked_up,
-                                                            u32 warp, u32 lane) {
-  constexpr u32 share = T::tile / kWarps;
-  const CacheArgs& cache = list.cache;
+__device__ __forceinline__ Gathered<T, record> gather(const Args& args, const Slot& looked_up,
+                                                      u32 warp, u32 lane) {
+  const bool swa = looked_up.place.swa;
+  const CacheArgs cache = cache_of(args, swa);
+  const u32 page_bits = swa ? bits_below(key::swa_page_slots) : bits_below(key::page_slots);
   const u32 slot = static_cast<u32>(looked_up.listed);
-  const bool valid =
-      looked_up.entry < looked_up.length && looked_up.listed >= 0 && slot < cache.cache_slots;
-  const u32 in_page = slot & ((1u << list.page_bits) - 1);
+  const bool valid = static_cast<int>(looked_up.place.entry) < looked_up.length &&
+                     looked_up.listed >= 0 && slot < cache.cache_slots;
+  const u32 in_page = slot & ((1u << page_bits) - 1);
   const u64 from = reinterpret_cast<u64>(cache.base) +
-                   (slot >> list.page_bits) * cache.page_stride_bytes +
-                   in_page * cache.row_stride_bytes;
-  if (lane < share) *shared_at<u8>(T::at.valid + warp * share + lane) = valid;
+                   (slot >> page_bits) * cache.page_stride_bytes + in_page * cache.row_stride_bytes;
+  const u32 row = first_row(T::tile, warp);
+  if (lane < first_row(T::tile, warp + 1) - row) *shared_at<u8>(T::at.valid + row + lane) = valid;
   const u32 mask = __ballot_sync(0xffffffffu, valid);
-  using Result = Gathered<T::tile, record>;
+  using Result = Gathered<T, record>;
   Result gathered;
 #pragma unroll
-  for (u32 pair = 0; pair < share / 2; ++pair) {
+  for (u32 pair = 0; pair < T::most_rows / 2; ++pair) {
+    if (!has_pair<T>(warp, pair)) break;
     const u32 which = 2 * pair + lane / 4 % 2;
     const u8* data = reinterpret_cast<const u8*>(__shfl_sync(0xffffffffu, from, which));
 #pragma unroll
@@ -118,15 +140,15 @@ __device__ __forceinline__ u16 ceiling_of(u32 factor) {
 
 // A slot that is not to be read becomes a row of zeros.
 template <class T, Record record>
-__device__ __forceinline__ void store_records(const Gathered<T::tile, record>& gathered, u32 warp,
+__device__ __forceinline__ void store_records(const Gathered<T, record>& gathered, u32 warp,
                                               u32 lane) {
-  constexpr u32 share = T::tile / kWarps;
 #pragma unroll
-  for (u32 pair = 0; pair < share / 2; ++pair) {
-    const u32 row = warp * share + 2 * pair + lane / 4 % 2;
+  for (u32 pair = 0; pair < T::most_rows / 2; ++pair) {
+    if (!has_pair<T>(warp, pair)) break;
+    const u32 row = first_row(T::tile, warp) + 2 * pair + lane / 4 % 2;
     const u32 ceilings = T::at.ceilings + row * 2;
 #pragma unroll
-    for (u32 round = 0; round < Gathered<T::tile, record>::kRounds; ++round) {
+    for (u32 round = 0; round < Gathered<T, record>::kRounds; ++round) {
       const Raw& raw = gathered.raw[pair][round];
       const u32 slice = round * 16 + slice_of_lane(lane);
       const u32 part = record == Record::fp8 ? slice / 4 : slice / 2;
@@ -135,9 +157,9 @@ __device__ __forceinline__ void store_records(const Gathered<T::tile, record>& g
         const u32 factor = factor_of_scale<record>(raw.scales);
         const u32 piece = slice % 4 * 2;
         store_shared_16(to + device::in_eight_rows(row, piece),
-                        eight_of_e4m3(raw.words.x, raw.words.y, factor));
+                        eight_in_order(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
-                        eight_of_e4m3(raw.words.z, raw.words.w, factor));
+                        eight_in_order(raw.words.z, raw.words.w, factor));
         if (slice % 2 == 0)
           *shared_at<u16>(ceilings + slice / 2 * ceiling_row_bytes(T::tile)) =
               ceiling_of<record>(factor);
