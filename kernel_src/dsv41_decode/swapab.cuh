@@ -16,17 +16,22 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-// Brings query and records to shared memory.
+// Brings query and records to shared memory. The list takes as long as the query does; ptxas would
+// put the query's loads behind the wait for records, whatever stands here, if it were not kept.
 template <class T, Record record>
 __device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
                                       i64& position) {
   const Slot slot = look_up<T>(args, token, rank, warp, lane);
   const i64 given = args.positions[token];
   const QueryShare query = load_query(args, token, warp, lane);
+  __syncwarp();
   const auto gathered = gather<T, record>(args, slot, warp, lane);
   // Unsigned: negative positions are too large as well. Nothing is written for them.
   position = static_cast<u64>(given) < args.rope_positions ? given : -1;
-  store_query<T>(args, query, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
+  const QueryAngles angles =
+      load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
+  __syncwarp();
+  store_query<T>(query, angles, warp, lane);
   store_records<T, record>(gathered, warp, lane);
 }
 

@@ -60,8 +60,33 @@ __device__ __forceinline__ void rotate(u32& pair, u32 cosine, u32 sine) {
                                   rotated_odd(even, odd, float_of(cosine), float_of(sine)));
 }
 
+// Of the last steps, which alone are rotated, and are in the last round.
+struct QueryAngles {
+  Words4 cosines[2];
+  Words4 sines[2];
+};
+
+__device__ __forceinline__ bool is_rotated(u32 warp, u32 lane) {
+  return query_chunk(kQueryRounds - 1, 0, warp, lane) >= kFirstRopeChunk;
+}
+
+__device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 position, u32 warp,
+                                                   u32 lane) {
+  QueryAngles angles{};
+  if (!is_rotated(warp, lane)) return angles;
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const float* from = args.cos_sin + position * dsv41::kRopeDim +
+                        (query_chunk(kQueryRounds - 1, i, warp, lane) - kFirstRopeChunk) * 8 +
+                        query_half(lane) * 4;
+    angles.cosines[i] = device::load_16(from);
+    angles.sines[i] = device::load_16(from + dsv41::kRopeDim / 2);
+  }
+  return angles;
+}
+
 template <class T>
-__device__ __forceinline__ void store_query(const Args& args, const QueryShare& share, u64 position,
+__device__ __forceinline__ void store_query(const QueryShare& share, const QueryAngles& angles,
                                             u32 warp, u32 lane) {
 #pragma unroll
   for (u32 round = 0; round < kQueryRounds; ++round)
@@ -71,11 +96,9 @@ __device__ __forceinline__ void store_query(const Args& args, const QueryShare& 
       u32 p[4] = {eight.x, eight.y, eight.z, eight.w};
       const u32 head = query_head(round, warp, lane);
       const u32 chunk = query_chunk(round, i, warp, lane);
-      if (chunk >= kFirstRopeChunk) {
-        const float* angles = args.cos_sin + position * dsv41::kRopeDim +
-                              (chunk - kFirstRopeChunk) * 8 + query_half(lane) * 4;
-        const Words4 cosines = device::load_16(angles);
-        const Words4 sines = device::load_16(angles + dsv41::kRopeDim / 2);
+      if (round == kQueryRounds - 1 && is_rotated(warp, lane)) {
+        const Words4& cosines = angles.cosines[i];
+        const Words4& sines = angles.sines[i];
         rotate(p[0], cosines.x, sines.x);
         rotate(p[1], cosines.y, sines.y);
         rotate(p[2], cosines.z, sines.z);
