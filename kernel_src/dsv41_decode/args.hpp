@@ -71,12 +71,12 @@ KILN_SHARED constexpr u32 first_row(u32 tile, u32 warp) {
   return warp < kWarps / 2 ? warp * 6 : kWarps + warp * 4;
 }
 /// As many as large ones where it is no tiling of its own: it needs a portable cluster, another
-/// number of blocks than the others have, and of two kinds of records none in one warp's rows.
-KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots, dsv41::Record record) {
+/// number of blocks than the others have, and no warp with rows of both lists.
+KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots) {
   const u32 large = large_tiles(swa_slots, compressed_slots);
   const u32 count = tiles_of(swa_slots + compressed_slots, kMediumTile);
   if (count > kMostTiles || count == small_tiles(swa_slots, compressed_slots)) return large;
-  bool apart = record == dsv41::Record::fp8;
+  bool apart = false;
   for (u32 warp = 0; warp < kWarps; ++warp)
     apart |= swa_slots % kMediumTile == first_row(kMediumTile, warp);
   return apart ? count : large;
@@ -122,6 +122,10 @@ KILN_SHARED constexpr u32 rest_splits(u32 heads) {
 KILN_SHARED constexpr u32 score_row_floats(u32 rows) {
   return rows + 4;
 }
+/// Of a split of the rest's, for the same reason.
+KILN_SHARED constexpr u32 rest_split_floats(u32 heads, u32 tile) {
+  return heads * score_row_floats(rest_rows(tile)) + 16;
+}
 /// Columns of P for 16 slots, high and low terms, and a little more.
 KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
   return heads * 64 + 16;
@@ -153,8 +157,7 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
   at.rest_scores = at.scores + splits(tile) * heads * score_row_floats(whole_rows(tile)) * 4;
   u32 end = at.rest_scores;
-  if (rest_rows(tile) != 0)
-    end += rest_splits(heads) * heads * score_row_floats(rest_rows(tile)) * 4;
+  if (rest_rows(tile) != 0) end += rest_splits(heads) * rest_split_floats(heads, tile) * 4;
   at.weights = larger_of(at.landed + landed * kParcelBytes, end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
   at.inverses = at.sums + tiles * heads * 8;
@@ -167,10 +170,9 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
 }
 
 /// Enough for all tilings, so that a launch may change its own.
-KILN_SHARED constexpr u32 shared_bytes(u32 heads, u32 swa_slots, u32 compressed_slots,
-                                       dsv41::Record record) {
+KILN_SHARED constexpr u32 shared_bytes(u32 heads, u32 swa_slots, u32 compressed_slots) {
   const u32 small = small_tiles(swa_slots, compressed_slots);
-  const u32 medium = medium_tiles(swa_slots, compressed_slots, record);
+  const u32 medium = medium_tiles(swa_slots, compressed_slots);
   const u32 large = large_tiles(swa_slots, compressed_slots);
   return larger_of(
       layout(heads, small, kSmallTile).bytes,

@@ -87,7 +87,7 @@ u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
   // a group of SMs, and of 8.
   constexpr std::uint64_t most_small = 7, most_medium = 15;
   return count <= most_small    ? small_tiles(key.swa_slots, key.compressed_slots)
-         : count <= most_medium ? medium_tiles(key.swa_slots, key.compressed_slots, key.record)
+         : count <= most_medium ? medium_tiles(key.swa_slots, key.compressed_slots)
                                 : large_tiles(key.swa_slots, key.compressed_slots);
 }
 
@@ -96,8 +96,7 @@ Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
   made.shape.grid_blocks = {blocks, static_cast<u32>(count), 1};
   made.shape.cluster_blocks = {blocks, 1, 1};
   made.shape.block_threads.x = kBlockThreads;
-  made.shape.shared_bytes =
-      swapab::shared_bytes(key.heads, key.swa_slots, key.compressed_slots, key.record);
+  made.shape.shared_bytes = swapab::shared_bytes(key.heads, key.swa_slots, key.compressed_slots);
   return made;
 }
 

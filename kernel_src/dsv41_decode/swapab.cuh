@@ -16,20 +16,19 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-// Brings query and records to shared memory. The list takes as long as the query does; ptxas would
-// put the query's loads behind the wait for records, whatever stands here, if it were not kept.
+// Brings query and records to shared memory; the token's position, or -1.
 template <class T, Record record>
 __device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
                                       i64& position) {
-  const Slot slot = look_up<T>(args, token, rank, warp, lane);
-  const i64 given = args.positions[token];
+  const u32 looked_up = look_up<T>(args, token, rank, warp, lane);
   const QueryShare query = load_query(args, token, warp, lane);
-  __syncwarp();
-  const auto gathered = gather<T, record>(args, slot, warp, lane);
+  __syncwarp();  // ptxas puts loads as late as it may
+  const u64 given = position_of(looked_up);
   // Unsigned: negative positions are too large as well. Nothing is written for them.
-  position = static_cast<u64>(given) < args.rope_positions ? given : -1;
+  position = given < args.rope_positions ? static_cast<i64>(given) : -1;
   const QueryAngles angles =
       load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
+  const auto gathered = gather<T, record>(args, looked_up, rank, warp, lane);
   __syncwarp();
   store_query<T>(query, angles, warp, lane);
   store_records<T, record>(gathered, warp, lane);
@@ -57,7 +56,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   device::cluster_arrive();
   device::wait_for_previous_kernels();
   i64 given_position;
-  if (kRecord == Record::fp8 || place_in_list<T>(rank, first_row(T::tile, warp)).swa) {
+  if (kRecord == Record::fp8 || place_in_list<T>(rank, warp).swa) {
     bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
   } else {
     bring<T, kRecord>(args, token, rank, warp, lane, given_position);

@@ -18,7 +18,7 @@ struct Tiling {
 };
 
 constexpr u32 kSmallTiles = small_tiles(kSwaSlots, kCompressedSlots);
-constexpr u32 kMediumTiles = medium_tiles(kSwaSlots, kCompressedSlots, kRecord);
+constexpr u32 kMediumTiles = medium_tiles(kSwaSlots, kCompressedSlots);
 constexpr u32 kLargeTiles = large_tiles(kSwaSlots, kCompressedSlots);
 constexpr u32 kOutputColumns = 2 * kHeads;  // of P: high terms, then low ones
 constexpr u32 kHeadTiles = kHeads / 8;      // of the matrix units' 8 columns

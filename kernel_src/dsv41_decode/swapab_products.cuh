@@ -119,10 +119,8 @@ __device__ __forceinline__ void store_query(const QueryShare& share, const Query
 // the rest, 16 slots, parts of the elements are rows of one product with the same parts of Q: of
 // its sums those are wanted whose row and column are of one part.
 
-template <class T>
-__device__ __forceinline__ void scores_to(u32 at, u32 rows, u32 split, u32 slot, u32 lane,
+__device__ __forceinline__ void scores_to(float* to, u32 rows, u32 lane,
                                           const float (&sums)[kHeads / 2]) {
-  float* to = shared_at<float>(at) + split * kHeads * score_row_floats(rows) + slot;
 #pragma unroll
   for (u32 i = 0; i < kHeads / 2; ++i)
     to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(rows) + i / 2 % 2 * 8] = sums[i];
@@ -150,7 +148,6 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
     Products::template add_rows<kHeads, kQueryColumns>(
         sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
   }
-  const u32 slot = warp % 4 * 16 + lane / 4;
   if constexpr (rest_rows(T::tile) == 0) {
     Products::end(sums);
   } else {
@@ -172,10 +169,14 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
         if (part == other) wanted[i] = rest[other * (kHeads / 2) + i];
     }
     if (part < kRestParts)
-      scores_to<T>(T::at.rest_scores, rest_rows(T::tile), warpgroup * kRestParts + part, lane / 4,
-                   lane, wanted);
+      scores_to(shared_at<float>(T::at.rest_scores) +
+                    (warpgroup * kRestParts + part) * rest_split_floats(kHeads, T::tile) + lane / 4,
+                rest_rows(T::tile), lane, wanted);
   }
-  scores_to<T>(T::at.scores, whole_rows(T::tile), split, rows + slot, lane, sums);
+  constexpr u32 whole = whole_rows(T::tile);
+  scores_to(shared_at<float>(T::at.scores) + split * kHeads * score_row_floats(whole) + rows +
+                warp % 4 * 16 + lane / 4,
+            whole, lane, sums);
 }
 
 // The tile's maximum, sum and P of one head by one warp, or of two heads by half of one each where
@@ -211,44 +212,44 @@ struct Softmax {
 // P is stored as columns, its high terms before its low ones.
 template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
-  // Of the rest's slots lanes 16 to 19 read a quarter of the splits, and so on.
+  // A lane has four slots. Of the rest's lanes 16 to 19 read every fourth split, and so on.
   constexpr bool has_rest = rest_rows(T::tile) != 0;
   static_assert(!has_rest || (whole_rows(T::tile) == 64 && rest_rows(T::tile) == 16));
   const bool of_rest = has_rest && lane >= 16;
-  const u32 step = of_rest ? 4 : lane % lanes_of_head<T>() / 4;
   const bool counts = !has_rest || lane < 20;
   const u32 t = lane % 4;
-  const u32 slot = step * 16 + 2 * t;
-  const float none = float_of(0xff800000u);
-  float x[4] = {none, none, none, none};
+  const u32 step = of_rest ? 4 : lane % lanes_of_head<T>() / 4;
+  const u32 slot = step * 16 + 4 * t;
   constexpr u32 row = score_row_floats(whole_rows(T::tile));
   constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
-  const float* from = of_rest ? shared_at<const float>(T::at.rest_scores) +
-                                    (lane / 4 % 4 * kRestParts * kHeads + head) * rest_row + 2 * t
-                              : shared_at<const float>(T::at.scores) + head * row + slot;
-  const u32 to_next = kHeads * (of_rest ? rest_row : row);
+  constexpr u32 rest_split = rest_split_floats(kHeads, T::tile);
+  const u32 from =
+      of_rest ? T::at.rest_scores + (lane / 4 % 4 * rest_split + head * rest_row + 4 * t) * 4
+              : T::at.scores + (head * row + slot) * 4;
+  const u32 to_next = of_rest ? rest_split * 16 : kHeads * row * 4;
+  float sums[4] = {};
 #pragma unroll
-  for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
-    Floats2 sums = {0, 0};
+  for (u32 split = 0; split < splits(T::tile); ++split) {
+    if (of_rest && split >= kRestParts) continue;
+    const Words4 part = load_shared_16(from + split * to_next);
+    sums[0] += float_of(part.x);
+    sums[1] += float_of(part.y);
+    sums[2] += float_of(part.z);
+    sums[3] += float_of(part.w);
+  }
+  const u32 valid = counts ? *shared_at<const u32>(T::at.valid + slot) : 0;
+  const float none = float_of(0xff800000u);
+  float x[4];
 #pragma unroll
-    for (u32 split = 0; split < splits(T::tile); ++split) {
-      if (of_rest && split >= kRestParts) continue;
-      const Floats2 part = *reinterpret_cast<const Floats2*>(from + split * to_next + k * 8);
-      sums.x += part.x;
-      sums.y += part.y;
-    }
+  for (u32 i = 0; i < 4; ++i) {
     if constexpr (has_rest) {
 #pragma unroll
       for (u32 across = 4; across <= 8; across *= 2) {
-        const float x_there = float_of(device::from_lane_across(bits_of(sums.x), across));
-        const float y_there = float_of(device::from_lane_across(bits_of(sums.y), across));
-        if (of_rest) sums = {sums.x + x_there, sums.y + y_there};
+        const float there = float_of(device::from_lane_across(bits_of(sums[i]), across));
+        if (of_rest) sums[i] += there;
       }
     }
-    u16 valid = *shared_at<const u16>(T::at.valid + slot + k * 8);
-    if (!counts) valid = 0;
-    if ((valid & 0xffu) != 0) x[2 * k] = sums.x * kScoreScale;
-    if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums.y * kScoreScale;
+    x[i] = (valid >> 8 * i & 0xffu) != 0 ? sums[i] * kScoreScale : none;
   }
   float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
   if constexpr (lanes_of_head<T>() == 32) {
@@ -264,17 +265,18 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
   if (counts) {
-    const u32 to =
-        T::at.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
-    constexpr u32 half_bytes = kOutputColumns * 16;
-    constexpr u32 low_bytes = kHeads * 16;
+    const u32 to = T::at.weights + step * weight_step_bytes(kHeads) +
+                   t / 2 * (kOutputColumns * 16) + head / 8 * 128 + head % 8 * 16 + t % 2 * 8;
+    u32 highs[2], lows[2];
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {
       const u32 high = device::bf16x2_of_floats(p[2 * k], p[2 * k + 1]);
-      *shared_at<u32>(to + k * half_bytes) = high;
-      *shared_at<u32>(to + k * half_bytes + low_bytes) = device::bf16x2_of_floats(
-          p[2 * k] - low_of_bf16x2(high), p[2 * k + 1] - high_of_bf16x2(high));
+      highs[k] = high;
+      lows[k] = device::bf16x2_of_floats(p[2 * k] - low_of_bf16x2(high),
+                                         p[2 * k + 1] - high_of_bf16x2(high));
     }
+    *shared_at<Words2>(to) = {highs[0], highs[1]};
+    *shared_at<Words2>(to + kHeads * 16) = {lows[0], lows[1]};
   }
   return {maximum, (p[0] + p[1]) + (p[2] + p[3])};
 }

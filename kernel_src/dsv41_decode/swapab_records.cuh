@@ -24,14 +24,15 @@ __device__ __forceinline__ Words4 eight_in_order(u32 word_0, u32 word_1, u32 fac
 // Gather: each warp brings its share of the tile's records, two rows at a time, the lanes with
 // number & 4 the second one: so the pieces that eight lanes store lie in all banks.
 
-// A row's list, and its place there.
+// The list of a warp's rows, and the place of the first one there.
 struct Place {
   bool swa;
   u32 entry;
 };
 
 template <class T>
-__device__ __forceinline__ Place place_in_list(u32 rank, u32 row) {
+__device__ __forceinline__ Place place_in_list(u32 rank, u32 warp) {
+  const u32 row = first_row(T::tile, warp);
   if constexpr (T::joined) {
     const u32 slot = rank * T::tile + row;
     const bool swa = slot < kSwaSlots;
@@ -41,16 +42,11 @@ __device__ __forceinline__ Place place_in_list(u32 rank, u32 row) {
   return {swa, (swa ? rank : rank - T::swa_tiles) * T::tile + row};
 }
 
-__device__ __forceinline__ CacheArgs cache_of(const Args& args, bool swa) {
-  // One by one: a reference to either would have the arguments copied to memory.
-  const CacheArgs& a = args.swa;
-  const CacheArgs& b = args.compressed;
-  return {swa ? a.base : b.base,
-          swa ? a.slots : b.slots,
-          swa ? a.lengths : b.lengths,
-          swa ? a.page_stride_bytes : b.page_stride_bytes,
-          swa ? a.row_stride_bytes : b.row_stride_bytes,
-          swa ? a.cache_slots : b.cache_slots};
+// One of two arguments, from registers: what the compiler would make of it is an index for constant
+// memory, which takes longer than both.
+template <class Value>
+__device__ __forceinline__ Value choose(bool swa, Value of_swa, Value of_compressed) {
+  return (Value)device::choose(swa, (u64)of_swa, (u64)of_compressed);  // NOLINT: pointers as well
 }
 
 __device__ constexpr u32 bits_below(u32 power_of_2) {
@@ -59,20 +55,31 @@ __device__ constexpr u32 bits_below(u32 power_of_2) {
   return bits;
 }
 
-// What a lane knows of the slot that it looked up: lanes that differ by the share look up the same.
-struct Slot {
-  Place place;
-  int length;  // of the list
-  int listed;
-};
+// A warp's share of what the call says of its token, by one load: a lane each has an entry of the
+// list, -1 beyond its width, the last one the list's length, and two before it the position. Only
+// exchange between lanes reads it: what ptxas could work out sooner would have the query wait for
+// it.
+constexpr u32 kPositionLane = 29, kLengthLane = 31;
 
 template <class T>
-__device__ __forceinline__ Slot look_up(const Args& args, u32 token, u32 rank, u32 warp, u32 lane) {
-  const Place place = place_in_list<T>(rank, first_row(T::tile, warp) + lane % T::most_rows);
-  const CacheArgs cache = cache_of(args, place.swa);
-  const u32 width = place.swa ? kSwaSlots : kCompressedSlots;
-  if (place.entry >= width) return {place, 0, -1};
-  return {place, cache.lengths[token], cache.slots[static_cast<u64>(token) * width + place.entry]};
+__device__ __forceinline__ u32 look_up(const Args& args, u32 token, u32 rank, u32 warp, u32 lane) {
+  const auto [swa, first] = place_in_list<T>(rank, warp);
+  const u32 width = swa ? kSwaSlots : kCompressedSlots;
+  const int* from = choose(swa, args.swa.slots, args.compressed.slots) +
+                    static_cast<u64>(token) * width + first + lane;
+  if (lane >= kPositionLane)
+    from = reinterpret_cast<const int*>(args.positions + token) + (lane - kPositionLane);
+  if (lane == kLengthLane) from = choose(swa, args.swa.lengths, args.compressed.lengths) + token;
+  u32 looked_up = ~0u;
+  if (lane >= kPositionLane || (lane < T::most_rows && first + lane < width))
+    looked_up = device::load_4(from);
+  return looked_up;
+}
+
+__device__ __forceinline__ u64 position_of(u32 looked_up) {
+  const u32 low = __shfl_sync(0xffffffffu, looked_up, kPositionLane);
+  const u32 high = __shfl_sync(0xffffffffu, looked_up, kPositionLane + 1);
+  return static_cast<u64>(high) << 32 | low;
 }
 
 // A slice of a record: a lane's 16 bytes, and their scales: one of 16 elements, or two.
@@ -94,18 +101,22 @@ __device__ __forceinline__ bool has_pair(u32 warp, u32 pair) {
 }
 
 template <class T, Record record>
-__device__ __forceinline__ Gathered<T, record> gather(const Args& args, const Slot& looked_up,
+__device__ __forceinline__ Gathered<T, record> gather(const Args& args, u32 looked_up, u32 rank,
                                                       u32 warp, u32 lane) {
-  const bool swa = looked_up.place.swa;
-  const CacheArgs cache = cache_of(args, swa);
+  const auto [swa, first] = place_in_list<T>(rank, warp);
+  const u64 base = reinterpret_cast<u64>(choose(swa, args.swa.base, args.compressed.base));
+  const u64 page_stride =
+      choose(swa, args.swa.page_stride_bytes, args.compressed.page_stride_bytes);
+  const u64 row_stride = choose(swa, args.swa.row_stride_bytes, args.compressed.row_stride_bytes);
+  const u64 cache_slots = choose(swa, args.swa.cache_slots, args.compressed.cache_slots);
   const u32 page_bits = swa ? bits_below(key::swa_page_slots) : bits_below(key::page_slots);
-  const u32 slot = static_cast<u32>(looked_up.listed);
-  const bool valid = static_cast<int>(looked_up.place.entry) < looked_up.length &&
-                     looked_up.listed >= 0 && slot < cache.cache_slots;
-  const u32 in_page = slot & ((1u << page_bits) - 1);
-  const u64 from = reinterpret_cast<u64>(cache.base) +
-                   (slot >> page_bits) * cache.page_stride_bytes + in_page * cache.row_stride_bytes;
+  const int length = static_cast<int>(__shfl_sync(0xffffffffu, looked_up, kLengthLane));
+  const u32 slot = __shfl_sync(0xffffffffu, looked_up, lane);  // see look_up()
   const u32 row = first_row(T::tile, warp);
+  const bool valid =
+      static_cast<int>(first + lane) < length && static_cast<int>(slot) >= 0 && slot < cache_slots;
+  const u64 from =
+      base + (slot >> page_bits) * page_stride + (slot & ((1u << page_bits) - 1)) * row_stride;
   if (lane < first_row(T::tile, warp + 1) - row) *shared_at<u8>(T::at.valid + row + lane) = valid;
   const u32 mask = __ballot_sync(0xffffffffu, valid);
   using Result = Gathered<T, record>;
