@@ -89,7 +89,7 @@ struct Layout {
   u32 landed = 0;       // [tiles, parcels of this block] partial outputs, over query and scores
   u32 query = 0;        // Q, as columns
   u32 scores = 0;       // [splits, heads, rows + 4] float
-  u32 rest_scores = 0;  // of the rows beyond a multiple of 64, likewise
+  u32 rest_scores = 0;  // [parts, heads, rows + 4], of the rows beyond a multiple of 64
   u32 weights = 0;      // P, as columns
   u32 sums = 0;         // [tiles, heads] maximum and sum of a tile, as two floats
   u32 inverses = 0;     // [tiles, parcels of this block, 8, 2] of their heads' factors
@@ -115,16 +115,9 @@ KILN_SHARED constexpr u32 rest_parts(u32 heads) {
 KILN_SHARED constexpr u32 splits(u32 tile) {
   return kWarps * 16 / whole_rows(tile);
 }
-KILN_SHARED constexpr u32 rest_splits(u32 heads) {
-  return kWarps / 4 * rest_parts(heads);
-}
 /// A row's scores, and a little more: so the next row's start in other banks.
 KILN_SHARED constexpr u32 score_row_floats(u32 rows) {
   return rows + 4;
-}
-/// Of a split of the rest's, for the same reason.
-KILN_SHARED constexpr u32 rest_split_floats(u32 heads, u32 tile) {
-  return heads * score_row_floats(rest_rows(tile)) + 16;
 }
 /// Columns of P for 16 slots, high and low terms, and a little more.
 KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
@@ -157,7 +150,8 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
   at.rest_scores = at.scores + splits(tile) * heads * score_row_floats(whole_rows(tile)) * 4;
   u32 end = at.rest_scores;
-  if (rest_rows(tile) != 0) end += rest_splits(heads) * rest_split_floats(heads, tile) * 4;
+  if (rest_rows(tile) != 0)
+    end += rest_parts(heads) * heads * score_row_floats(rest_rows(tile)) * 4;
   at.weights = larger_of(at.landed + landed * kParcelBytes, end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
   at.inverses = at.sums + tiles * heads * 8;

@@ -127,6 +127,30 @@ __device__ __forceinline__ void scores_to(float* to, u32 rows, u32 lane,
 }
 
 template <class Products, class T>
+__device__ __forceinline__ void rest_scores(u32 part, u32 lane) {
+  float sums[kQueryColumns / 2] = {};
+  Products::begin(sums);
+#pragma unroll
+  for (u32 step = 0; step < kRestSteps; ++step)
+    Products::template add_rows<kQueryColumns>(
+        sums, shared_base() + T::at.records + rows_at<T::tile>(whole_rows(T::tile), step / 4),
+        step % 4 * 2, shared_base() + T::at.query + query_step(step));
+  Products::end(sums);
+  if (part >= kRestParts) return;
+  float wanted[kHeads / 2];
+#pragma unroll
+  for (u32 i = 0; i < kHeads / 2; ++i) {
+    wanted[i] = sums[i];
+#pragma unroll
+    for (u32 other = 1; other < kRestParts; ++other)
+      if (part == other) wanted[i] = sums[other * (kHeads / 2) + i];
+  }
+  constexpr u32 rest = rest_rows(T::tile);
+  scores_to(shared_at<float>(T::at.rest_scores) + part * kHeads * score_row_floats(rest) + lane / 4,
+            rest, lane, wanted);
+}
+
+template <class Products, class T>
 __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   constexpr u32 row_tiles = T::tile / 64;
   constexpr u32 steps = 32 / splits(T::tile);  // of 16 elements
@@ -135,44 +159,18 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   const u32 split = warpgroup / row_tiles;
   const u32 records = shared_base() + T::at.records;
   const u32 query = shared_base() + T::at.query;
-  float sums[kHeads / 2] = {};
-  float rest[kQueryColumns / 2] = {};
-  if constexpr (rest_rows(T::tile) == 0) {
-    Products::begin(sums);
-  } else {
-    Products::begin(sums, rest);
+  if constexpr (rest_rows(T::tile) != 0) {
+    if (warpgroup == 0) rest_scores<Products, T>(warp, lane);
   }
+  float sums[kHeads / 2] = {};
+  Products::begin(sums);
 #pragma unroll
   for (u32 i = 0; i < steps; ++i) {
     const u32 step = split * steps + i;
     Products::template add_rows<kHeads, kQueryColumns>(
         sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
   }
-  if constexpr (rest_rows(T::tile) == 0) {
-    Products::end(sums);
-  } else {
-    constexpr u32 rest_steps = kRestSteps / 4;
-#pragma unroll
-    for (u32 i = 0; i < rest_steps; ++i) {
-      const u32 step = warpgroup * rest_steps + i;
-      Products::template add_rows<kQueryColumns>(rest, records + rows_at<T::tile>(64, step / 4),
-                                                 step % 4 * 2, query + query_step(step));
-    }
-    Products::end(sums, rest);
-    const u32 part = warp % 4;
-    float wanted[kHeads / 2];
-#pragma unroll
-    for (u32 i = 0; i < kHeads / 2; ++i) {
-      wanted[i] = rest[i];
-#pragma unroll
-      for (u32 other = 1; other < kRestParts; ++other)
-        if (part == other) wanted[i] = rest[other * (kHeads / 2) + i];
-    }
-    if (part < kRestParts)
-      scores_to(shared_at<float>(T::at.rest_scores) +
-                    (warpgroup * kRestParts + part) * rest_split_floats(kHeads, T::tile) + lane / 4,
-                rest_rows(T::tile), lane, wanted);
-  }
+  Products::end(sums);
   constexpr u32 whole = whole_rows(T::tile);
   scores_to(shared_at<float>(T::at.scores) + split * kHeads * score_row_floats(whole) + rows +
                 warp % 4 * 16 + lane / 4,
@@ -212,7 +210,7 @@ struct Softmax {
 // P is stored as columns, its high terms before its low ones.
 template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
-  // A lane has four slots. Of the rest's lanes 16 to 19 read every fourth split, and so on.
+  // A lane has four slots.
   constexpr bool has_rest = rest_rows(T::tile) != 0;
   static_assert(!has_rest || (whole_rows(T::tile) == 64 && rest_rows(T::tile) == 16));
   const bool of_rest = has_rest && lane >= 16;
@@ -222,11 +220,9 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   const u32 slot = step * 16 + 4 * t;
   constexpr u32 row = score_row_floats(whole_rows(T::tile));
   constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
-  constexpr u32 rest_split = rest_split_floats(kHeads, T::tile);
-  const u32 from =
-      of_rest ? T::at.rest_scores + (lane / 4 % 4 * rest_split + head * rest_row + 4 * t) * 4
-              : T::at.scores + (head * row + slot) * 4;
-  const u32 to_next = of_rest ? rest_split * 16 : kHeads * row * 4;
+  const u32 from = of_rest ? T::at.rest_scores + (head * rest_row + 4 * t) * 4
+                           : T::at.scores + (head * row + slot) * 4;
+  const u32 to_next = kHeads * (of_rest ? rest_row : row) * 4;
   float sums[4] = {};
 #pragma unroll
   for (u32 split = 0; split < splits(T::tile); ++split) {
@@ -241,16 +237,7 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   const float none = float_of(0xff800000u);
   float x[4];
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
-    if constexpr (has_rest) {
-#pragma unroll
-      for (u32 across = 4; across <= 8; across *= 2) {
-        const float there = float_of(device::from_lane_across(bits_of(sums[i]), across));
-        if (of_rest) sums[i] += there;
-      }
-    }
-    x[i] = (valid >> 8 * i & 0xffu) != 0 ? sums[i] * kScoreScale : none;
-  }
+  for (u32 i = 0; i < 4; ++i) x[i] = (valid >> 8 * i & 0xffu) != 0 ? sums[i] * kScoreScale : none;
   float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
   if constexpr (lanes_of_head<T>() == 32) {
     maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
