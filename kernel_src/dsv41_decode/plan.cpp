@@ -83,12 +83,12 @@ KernelSpec spec_of(const Key& key) {
 }
 
 u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
-  // How many clusters an H200 holds at once, as measured: of more than 8 blocks, which fill most of
-  // a group of SMs, and of 8.
-  constexpr std::uint64_t most_small = 7, most_medium = 15;
-  return count <= most_small    ? small_tiles(key.swa_slots, key.compressed_slots)
-         : count <= most_medium ? medium_tiles(key.swa_slots, key.compressed_slots)
-                                : large_tiles(key.swa_slots, key.compressed_slots);
+  // An H200 holds 7 clusters of more than 8 blocks at once, each of which takes most of a group of
+  // SMs, and 15 of 8.
+  constexpr std::uint64_t most_medium = 15;
+  return count <= kMostSmallTokens ? small_tiles(key.swa_slots, key.compressed_slots)
+         : count <= most_medium    ? medium_tiles(key.swa_slots, key.compressed_slots)
+                                   : large_tiles(key.swa_slots, key.compressed_slots);
 }
 
 Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {

@@ -30,7 +30,7 @@ __device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32
       load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
   const auto gathered = gather<T, record>(args, looked_up, rank, warp, lane);
   __syncwarp();
-  store_query<T>(query, angles, warp, lane);
+  store_query<T, order_of<T, record>>(query, angles, warp, lane);
   store_records<T, record>(gathered, warp, lane);
 }
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   const u32 token = blockIdx.y;
   const u32 rank = blockIdx.x;
   const u32 warp = threadIdx.x / 32;
-  const u32 lane = threadIdx.x % 32;
+  u32 lane = threadIdx.x % 32;
   const u32 barriers = shared_base() + T::at.barriers;
   if (threadIdx.x == 0) {
     device::barrier_init(barriers + kArrived, 1);
@@ -56,13 +56,15 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   device::cluster_arrive();
   device::wait_for_previous_kernels();
   i64 given_position;
-  if (kRecord == Record::fp8 || place_in_list<T>(rank, warp).swa) {
+  const bool swa = place_in_list<T>(rank, warp).swa;
+  if (kRecord == Record::fp8 || swa) {
     bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
   } else {
     bring<T, kRecord>(args, token, rank, warp, lane, given_position);
   }
   const bool wanted = given_position >= 0;
   const u64 position = wanted ? static_cast<u64>(given_position) : 0;
+  lane = device::lane_anew();  // so that records take the registers of what it stands for
   Products::publish();
   __syncthreads();
   device::allow_next_kernel();
@@ -103,7 +105,8 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   while (!device::barrier_try_wait(barriers + kFactored, 0)) {
   }
-  send_outputs<Products, T>(sums, warp, lane, rank);
+  const u32 k = swa ? pairs_of<order_of<T, Record::fp8>>(lane) : pairs_of<kRecord>(lane);
+  send_outputs<Products, T>(sums, k, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
   while (!device::barrier_try_wait_cluster(barriers + kSummed, 0)) {
   }

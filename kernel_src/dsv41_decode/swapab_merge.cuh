@@ -49,6 +49,12 @@ __device__ __forceinline__ u32 in_parcel(u32 head, u32 half, u32 k) {
   return head % 8 * 128 + ((half * 4 + k) ^ head % 8) * 16;
 }
 
+// A lane's k, of its elements and their neighbours: see send_half().
+template <Record order>
+__device__ __forceinline__ u32 pairs_of(u32 lane) {
+  return element_at<order>(lane / 4 & ~2u) / 2;
+}
+
 // A power of two that brings magnitudes of an exponent into [2^14, 2^15), where f16's range ends.
 // Of the smallest it leaves them below, so that its inverse is normal.
 __device__ __forceinline__ float factor_of(float magnitude) {
@@ -130,11 +136,10 @@ __device__ __forceinline__ void send_inverses(const Factors& factors, u32 pair, 
 // Sums of 64 elements: `m` says which of the warpgroup's 128. A lane has two elements of each of
 // two heads of eight, and of the heads 8 further on. The lane whose elements are theirs' neighbours
 // takes one head of two and gives the other, so that each sends 16 bytes; four lanes have all
-// elements of a head in half a parcel.
+// elements of a head in half a parcel. `k`: see in_parcel().
 template <class T>
-__device__ __forceinline__ void send_half(const float (&sums)[kOutputColumns / 2], u32 m, u32 warp,
-                                          u32 lane, u32 rank) {
-  const u32 k = element_at(lane / 4 & ~2u) / 2;
+__device__ __forceinline__ void send_half(const float (&sums)[kOutputColumns / 2], u32 m, u32 k,
+                                          u32 warp, u32 lane, u32 rank) {
   const bool odd = lane & 8u;  // are its elements and its head
   const u32 head = lane % 4 * 2 + odd;
   const u32 first_halves = odd ? 0x1054 : 0x5410;
@@ -171,11 +176,12 @@ __device__ __forceinline__ void send_half(const float (&sums)[kOutputColumns / 2
 
 // The first half travels while the second is multiplied.
 template <class Products, class T>
-__device__ __forceinline__ void send_outputs(OutputSums& sums, u32 warp, u32 lane, u32 rank) {
+__device__ __forceinline__ void send_outputs(OutputSums& sums, u32 k, u32 warp, u32 lane,
+                                             u32 rank) {
   Products::template end_all_but<1>(sums[0]);
-  send_half<T>(sums[0], 0, warp, lane, rank);
+  send_half<T>(sums[0], 0, k, warp, lane, rank);
   Products::template end_all_but<0>(sums[1]);
-  send_half<T>(sums[1], 1, warp, lane, rank);
+  send_half<T>(sums[1], 1, k, warp, lane, rank);
 }
 
 // Tells all blocks the tile's maximum and sum.

@@ -85,7 +85,7 @@ __device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 positio
   return angles;
 }
 
-template <class T>
+template <class T, Record order>
 __device__ __forceinline__ void store_query(const QueryShare& share, const QueryAngles& angles,
                                             u32 warp, u32 lane) {
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_query(const QueryShare& share, const Query
         rotate(p[3], cosines.w, sines.w);
       }
       // The order of element_at().
-      constexpr u32 other = kRecord == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
+      constexpr u32 other = order == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
       constexpr u32 next = 3 - other;
       store_shared_16(T::at.query + query_step(chunk) + query_half(lane) * kQueryHalfBytes +
                           head / 8 * 128 + head % 8 * 16,

@@ -7,16 +7,23 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-// Which of a record's eight elements ends up at place `i`: what costs least for the compressed
-// cache's records. Fp8: 0, 2, 1, 3, 4, 6, 5, 7. Nvfp4: 0, 4, 1, 5, 2, 6, 3, 7.
+// In which order eight elements of a record lie in a tile: the one that costs least for its
+// records, or for those of the compressed cache in a tile that has both. Fp8: 0, 2, 1, 3, 4, 6,
+// 5, 7. Nvfp4: 0, 4, 1, 5, 2, 6, 3, 7.
+template <class T, Record record>
+constexpr Record order_of = T::joined ? kRecord : record;
+
+// Which of the eight ends up at place `i`.
+template <Record order>
 __device__ __forceinline__ u32 element_at(u32 i) {
-  if constexpr (kRecord == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
+  if constexpr (order == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
   return i / 2 + i % 2 * 4;
 }
 
-// Eight elements of an fp8 record in that order.
+// Eight elements of an fp8 record.
+template <Record order>
 __device__ __forceinline__ Words4 eight_in_order(u32 word_0, u32 word_1, u32 factor) {
-  if constexpr (kRecord == Record::fp8) return eight_of_e4m3(word_0, word_1, factor);
+  if constexpr (order == Record::fp8) return eight_of_e4m3(word_0, word_1, factor);
   return eight_of_e4m3(__byte_perm(word_0, word_1, 0x5410), __byte_perm(word_0, word_1, 0x7632),
                        factor);
 }
@@ -168,9 +175,9 @@ __device__ __forceinline__ void store_records(const Gathered<T, record>& gathere
         const u32 factor = factor_of_scale<record>(raw.scales);
         const u32 piece = slice % 4 * 2;
         store_shared_16(to + device::in_eight_rows(row, piece),
-                        eight_in_order(raw.words.x, raw.words.y, factor));
+                        eight_in_order<order_of<T, record>>(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
-                        eight_in_order(raw.words.z, raw.words.w, factor));
+                        eight_in_order<order_of<T, record>>(raw.words.z, raw.words.w, factor));
         if (slice % 2 == 0)
           *shared_at<u16>(ceilings + slice / 2 * ceiling_row_bytes(T::tile)) =
               ceiling_of<record>(factor);
