@@ -3,12 +3,18 @@
 #pragma once
 
 #include "kernel_src/device/ptx_mma.cuh"
+#include "kernel_src/device/ptx_warp.cuh"
 #include "kernel_src/device/tile_products.cuh"
 
 namespace kiln::device {
 
 struct MmaProducts {
   static __device__ __forceinline__ void publish() {}
+  /// The lane's number for what comes after loads that need all registers: nothing that is worked
+  /// out from it takes one before.
+  static __device__ __forceinline__ kernels::u32 lane_after_loads(kernels::u32) {
+    return lane_anew();
+  }
   template <class... Sums>
   static __device__ __forceinline__ void begin(Sums&...) {}
   static __device__ __forceinline__ void let_run() {}

@@ -45,7 +45,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
     device::barrier_init(barriers + kArrived, 1);
     device::barrier_init(barriers + kLeave, T::tiles);
     device::barrier_init(barriers + kSummed, 1);
-    device::barrier_init(barriers + kFactored, kHeadPairs);
+    device::barrier_init(barriers + kFactored, kHeadPairs * 32);
     device::fence_barrier_init();
     const u32 parcels_here = T::tiles * parcels_of<T::tiles>(rank);
     device::barrier_arrive_expect(barriers + kArrived, parcels_here * kParcelBytes);
@@ -64,7 +64,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   const bool wanted = given_position >= 0;
   const u64 position = wanted ? static_cast<u64>(given_position) : 0;
-  lane = device::lane_anew();  // so that records take the registers of what it stands for
+  lane = Products::lane_after_loads(lane);
   Products::publish();
   __syncthreads();
   device::allow_next_kernel();
@@ -86,8 +86,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   if (factored < kHeadPairs) {
     factors = factors_of<T>(factored, lane);
     store_factors<T>(factors, factored, lane);
-    __syncwarp();
-    if (lane == 0) device::barrier_arrive(barriers + kFactored);
+    device::barrier_arrive(barriers + kFactored);
   }
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.
