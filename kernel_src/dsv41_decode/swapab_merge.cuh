@@ -1,10 +1,10 @@
 // What the blocks of a cluster send each other, and the token's output made of it.
 //
 // Partial outputs travel as f16 with a factor for 32 elements of a head, which takes little more
-// than half the time of floats. The factor is known before them, from what they cannot exceed: the
-// sum over the tile's slots of P times a ceiling of the record's 32 elements, the same for all
-// whose scale is the same. So each is off by at most 2^-11 of itself or 2^-39 of that sum, of which
-// P as two terms is off by 2^-17; what other heads see plays no part.
+// than half the time of floats. The factor is known before them, from a bound: the sum over the
+// tile's slots of P times what the record's 32 elements are below. What other heads see plays no
+// part. So each is off by at most 2^-11 of itself, or 2^-39 of that sum, of which P as two terms is
+// off by 2^-17.
 #pragma once
 
 #include "kernel_src/device/ptx_cluster.cuh"
