@@ -178,9 +178,13 @@ __device__ __forceinline__ void store_records(const Gathered<T, record>& gathere
                         eight_in_order<order_of<T, record>>(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
                         eight_in_order<order_of<T, record>>(raw.words.z, raw.words.w, factor));
+        // Zeros are below anything, whatever their scale: nothing else must be lost beside them.
+        const bool some =
+            ((raw.words.x | raw.words.y | raw.words.z | raw.words.w) & 0x7f7f7f7fu) != 0;
+        const u32 lanes = __ballot_sync(0xffffffffu, some);
         if (slice % 2 == 0)
           *shared_at<u16>(ceilings + slice / 2 * ceiling_row_bytes(T::tile)) =
-              ceiling_of<record>(factor);
+              (lanes >> lane & 3u) != 0 ? ceiling_of<record>(factor) : u16{0};
       } else {
         const u32 factor_0 = factor_of_scale<record>(raw.scales & 0xffu);
         const u32 factor_1 = factor_of_scale<record>(raw.scales >> 8);
