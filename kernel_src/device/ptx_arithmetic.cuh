@@ -41,6 +41,19 @@ __device__ __forceinline__ kernels::u32 select_bits(kernels::u32 mask, kernels::
   return bits;
 }
 
+/// selp.b64, all: `a` or `b`, both of which are read.
+__device__ __forceinline__ kernels::u64 choose(bool first, kernels::u64 a, kernels::u64 b) {
+  kernels::u64 chosen;
+  asm("{\n\t"
+      ".reg .pred first;\n\t"
+      "setp.ne.u32 first, %3, 0;\n\t"
+      "selp.b64 %0, %1, %2, first;\n\t"
+      "}"
+      : "=l"(chosen)
+      : "l"(a), "l"(b), "r"(static_cast<kernels::u32>(first)));
+  return chosen;
+}
+
 /// prmt.b32, all: of the eight bytes of `a` and `b`, `a`'s first, those whose numbers are the four
 /// lowest hexadecimal digits of `which`, the lowest digit's byte first.
 __device__ __forceinline__ kernels::u32 pick_bytes(kernels::u32 a, kernels::u32 b,

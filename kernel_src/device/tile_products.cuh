@@ -5,7 +5,8 @@
 // elements of the rows lie in further such blocks. Both back-ends read it by rows or by columns.
 //
 // Columns have 16 elements of the sum in a step. They lie as matrices of 8 columns by 8 elements,
-// 16 bytes a column, 128 bytes a matrix: elements 0 to 7 of all columns, then elements 8 to 15.
+// 16 bytes a column, 128 bytes a matrix: elements 0 to 7 of all columns, then elements 8 to 15. A
+// product may take some of them.
 #pragma once
 
 #include "kernel_src/shared/types.hpp"

@@ -3,12 +3,18 @@
 #pragma once
 
 #include "kernel_src/device/ptx_mma.cuh"
+#include "kernel_src/device/ptx_warp.cuh"
 #include "kernel_src/device/tile_products.cuh"
 
 namespace kiln::device {
 
 struct MmaProducts {
   static __device__ __forceinline__ void publish() {}
+  /// The lane's number for what comes after loads that need all registers: nothing that is worked
+  /// out from it takes one before.
+  static __device__ __forceinline__ kernels::u32 lane_after_loads(kernels::u32) {
+    return lane_anew();
+  }
   template <class... Sums>
   static __device__ __forceinline__ void begin(Sums&...) {}
   static __device__ __forceinline__ void let_run() {}
@@ -17,7 +23,7 @@ struct MmaProducts {
   template <class... Sums>
   static __device__ __forceinline__ void end(Sums&...) {}
 
-  template <kernels::u32 columns>
+  template <kernels::u32 columns, kernels::u32 all = columns>
   static __device__ __forceinline__ void add_rows(float (&sums)[columns / 2], kernels::u32 rows,
                                                   kernels::u32 first_piece, kernels::u32 at) {
     const kernels::u32 lane = threadIdx.x % 32;
@@ -26,7 +32,7 @@ struct MmaProducts {
     kernels::u32 a[4];
     load_matrices(
         a, warp_rows + lane / 8 % 2 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 16));
-    multiply<columns>(sums, a, at);
+    multiply<columns, all>(sums, a, at);
   }
 
   template <kernels::u32 columns>
@@ -39,7 +45,7 @@ struct MmaProducts {
         rows + lane / 16 * 1024 + in_eight_rows(lane % 8, threadIdx.x / 32 % 4 * 2 + lane / 8 % 2);
     kernels::u32 a[4];
     load_matrices_transposed(a, from);
-    multiply<columns>(sums, a, at);
+    multiply<columns, columns>(sums, a, at);
   }
 
   static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,
@@ -79,12 +85,12 @@ struct MmaProducts {
   }
 
  private:
-  template <kernels::u32 columns>
+  template <kernels::u32 columns, kernels::u32 all>
   static __device__ __forceinline__ void multiply(float (&sums)[columns / 2],
                                                   const kernels::u32 (&a)[4], kernels::u32 at) {
     const kernels::u32 lane = threadIdx.x % 32;
     // Matrices: elements 0 to 7 and 8 to 15 of one 8 columns, then those of the next.
-    const kernels::u32 from = at + (lane / 8 % 2 * (columns / 8) + lane / 16) * 128 + lane % 8 * 16;
+    const kernels::u32 from = at + (lane / 8 % 2 * (all / 8) + lane / 16) * 128 + lane % 8 * 16;
 #pragma unroll
     for (kernels::u32 n = 0; n < columns / 8; n += 2) {
       kernels::u32 b[4];

@@ -47,59 +47,92 @@ namespace swapab {
 
 inline constexpr u32 kWarps = 16;
 inline constexpr u32 kBlockThreads = kWarps * 32;
-inline constexpr u32 kSwaTile = 64;
-/// Of a step of few tokens compressed tiles are small, so that more blocks share a token. Otherwise
-/// they are large, so that more clusters are resident at once.
-inline constexpr u32 kSmallTile = 64, kLargeTile = 128;
+/// A program has up to three tilings of a token's slots; a launch's cluster says which. Of a step
+/// of few tokens tiles are small, so that more blocks share a token; the more tokens there are, the
+/// larger, so that more clusters are resident at once. In the small and the large one a tile has
+/// slots of one list; the medium one takes both lists as one.
+inline constexpr u32 kSmallTile = 64, kMediumTile = 80, kLargeTile = 128;
 inline constexpr u32 kMostTiles = 8;  // large ones: the largest portable cluster
 
-KILN_SHARED constexpr u32 swa_tiles(u32 swa_slots) {
-  return (swa_slots + kSwaTile - 1) / kSwaTile;
+KILN_SHARED constexpr u32 tiles_of(u32 slots, u32 tile) {
+  return (slots + tile - 1) / tile;
 }
-KILN_SHARED constexpr u32 tiles(u32 swa_slots, u32 compressed_slots, u32 compressed_tile) {
-  return swa_tiles(swa_slots) + (compressed_slots + compressed_tile - 1) / compressed_tile;
-}
-/// Blocks of a token, with large tiles and with small ones: at most 15 where large ones are 8.
-KILN_SHARED constexpr u32 large_tiles(u32 swa_slots, u32 compressed_slots) {
-  return tiles(swa_slots, compressed_slots, kLargeTile);
-}
+/// Blocks of a token: at most 16 where large tiles are 8.
 KILN_SHARED constexpr u32 small_tiles(u32 swa_slots, u32 compressed_slots) {
-  return tiles(swa_slots, compressed_slots, kSmallTile);
+  return tiles_of(swa_slots, kSmallTile) + tiles_of(compressed_slots, kSmallTile);
+}
+KILN_SHARED constexpr u32 large_tiles(u32 swa_slots, u32 compressed_slots) {
+  return tiles_of(swa_slots, kLargeTile) + tiles_of(compressed_slots, kLargeTile);
+}
+/// A warp brings a whole number of rows two at a time: as many as every other one, or, of the
+/// medium tile, 6 by the first half of the warps and 4 by the others.
+KILN_SHARED constexpr u32 first_row(u32 tile, u32 warp) {
+  if (tile != kMediumTile) return warp * (tile / kWarps);
+  return warp < kWarps / 2 ? warp * 6 : kWarps + warp * 4;
+}
+/// As many as large ones where it is no tiling of its own: it needs a portable cluster, another
+/// number of blocks than the others have, and no warp with rows of both lists.
+KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots) {
+  const u32 large = large_tiles(swa_slots, compressed_slots);
+  const u32 count = tiles_of(swa_slots + compressed_slots, kMediumTile);
+  if (count > kMostTiles || count == small_tiles(swa_slots, compressed_slots)) return large;
+  bool apart = false;
+  for (u32 warp = 0; warp < kWarps; ++warp)
+    apart |= swa_slots % kMediumTile == first_row(kMediumTile, warp);
+  return apart ? count : large;
 }
 
 /// Where a block keeps what, in bytes from the start of its dynamic shared memory, which is aligned
-/// to 1024. What blocks send each other lies at the same place in all of them.
+/// to 1024. What blocks send each other lies at the same place in all blocks of a tiling.
 struct Layout {
-  u32 records = 0;   // [8 parts of a row, tile, 64] bf16; see device/tile_products.cuh
-  u32 landed = 0;    // [tiles, parcels of this block] partial outputs, over query and scores
-  u32 query = 0;     // Q, as columns
-  u32 scores = 0;    // [splits, heads, tile + 4] float
-  u32 weights = 0;   // P, as columns
-  u32 sums = 0;      // [tiles, heads] maximum and sum of a tile, as two floats
-  u32 factors = 0;   // [tiles, parcels of this block, 2, 8, 2] of their halves and heads
-  u32 valid = 0;     // [tile] whether the slot is to be read, one byte each
-  u32 barriers = 0;  // of outputs that blocks send, of their leave to do so, and of sums
+  u32 records = 0;      // [8 parts of a row, tile, 64] bf16; see swapab_common.cuh
+  u32 landed = 0;       // [tiles, parcels of this block] partial outputs, over query and scores
+  u32 query = 0;        // Q, as columns
+  u32 scores = 0;       // [splits, heads, rows + 4] float
+  u32 rest_scores = 0;  // [parts, heads, rows + 4], of the rows beyond a multiple of 64
+  u32 weights = 0;      // P, as columns
+  u32 sums = 0;         // [tiles, heads] maximum and sum of a tile, as two floats
+  u32 inverses = 0;     // [tiles, parcels of this block, 8, 2] of their heads' factors
+  u32 factors = 0;      // [parcels, 8, 2] of the heads of this tile's partial outputs
+  u32 ceilings = 0;     // [16, tile + 8] bf16, of 32 elements of each record
+  u32 valid = 0;        // [tile] whether the slot is to be read, one byte each
+  u32 barriers = 0;     // of outputs that blocks send, of their leave, of sums, and of factors
   u32 bytes = 0;
 };
 
+/// Rows of a tile whose scores have products of their own, 64 at a time; and the rest, of which one
+/// product has as many parts of their elements as its 64 columns hold of all heads.
+KILN_SHARED constexpr u32 whole_rows(u32 tile) {
+  return tile / 64 * 64;
+}
+KILN_SHARED constexpr u32 rest_rows(u32 tile) {
+  return tile % 64;
+}
+KILN_SHARED constexpr u32 rest_parts(u32 heads) {
+  return 64 / heads;
+}
 /// Warps that share the sum of a score.
 KILN_SHARED constexpr u32 splits(u32 tile) {
-  return kWarps * 16 / tile;
+  return kWarps * 16 / whole_rows(tile);
 }
-KILN_SHARED constexpr u32 score_row_floats(u32 tile) {
-  return tile + 4;
+/// A row's scores, and a little more: so the next row's start in other banks.
+KILN_SHARED constexpr u32 score_row_floats(u32 rows) {
+  return rows + 4;
 }
-/// Columns of P for 16 slots, high and low terms, and a little more: so they start in other banks.
+/// Columns of P for 16 slots, high and low terms, and a little more.
 KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
   return heads * 64 + 16;
+}
+KILN_SHARED constexpr u32 ceiling_row_bytes(u32 tile) {
+  return tile * 2 + 16;
 }
 KILN_SHARED constexpr u32 larger_of(u32 a, u32 b) {
   return a > b ? a : b;
 }
 /// What a block sends another of its tile at once: two units, of the same elements, as f16.
 inline constexpr u32 kParcelBytes = 2 * kGroupHeads * kOutputBlock * 2;
-/// And with it a float for each half of its elements and each head: what f16 1 stands for.
-inline constexpr u32 kFactorBytes = 2 * (2 * kGroupHeads) * 4;
+/// And before it a float for each head: what f16 1 stands for.
+inline constexpr u32 kFactorBytes = 2 * kGroupHeads * 4;
 KILN_SHARED constexpr u32 parcels(u32 heads) {
   return units(heads) / 2;
 }
@@ -108,27 +141,37 @@ KILN_SHARED constexpr u32 most_parcels(u32 heads, u32 tiles) {
   return (parcels(heads) + tiles - 1) / tiles;
 }
 
-/// The same for all blocks and both tilings.
-KILN_SHARED constexpr Layout layout(u32 heads, u32 swa_slots, u32 compressed_slots) {
-  const u32 tile = compressed_slots != 0 ? kLargeTile : kSwaTile;
-  const u32 small = small_tiles(swa_slots, compressed_slots);
-  const u32 large = large_tiles(swa_slots, compressed_slots);
+/// Of a tiling.
+KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
+  const u32 landed = tiles * most_parcels(heads, tiles);
   Layout at;
   at.landed = at.records + tile * dsv41::kHeadDim * 2;
   at.query = at.landed;
   at.scores = at.query + heads * dsv41::kHeadDim * 2;
-  const u32 landed =
-      larger_of(small * most_parcels(heads, small), large * most_parcels(heads, large));
-  const u32 landed_end = at.landed + landed * kParcelBytes;
-  // A tile of 64 has twice the splits, and its rows are a little more than half as long.
-  const u32 scores_end = at.scores + splits(kSwaTile) * heads * score_row_floats(kSwaTile) * 4;
-  at.weights = larger_of(landed_end, scores_end);
+  at.rest_scores = at.scores + splits(tile) * heads * score_row_floats(whole_rows(tile)) * 4;
+  u32 end = at.rest_scores;
+  if (rest_rows(tile) != 0)
+    end += rest_parts(heads) * heads * score_row_floats(rest_rows(tile)) * 4;
+  at.weights = larger_of(at.landed + landed * kParcelBytes, end);
   at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
-  at.factors = at.sums + larger_of(small, large) * heads * 8;
-  at.valid = at.factors + landed * kFactorBytes;
+  at.inverses = at.sums + tiles * heads * 8;
+  at.factors = at.inverses + landed * kFactorBytes;
+  at.ceilings = at.factors + parcels(heads) * kFactorBytes;
+  at.valid = at.ceilings + dsv41::kHeadDim / kOutputBlock * ceiling_row_bytes(tile);
   at.barriers = at.valid + tile;
-  at.bytes = at.barriers + 24;
+  at.bytes = at.barriers + 32;
   return at;
+}
+
+/// Enough for all tilings, so that a launch may change its own.
+KILN_SHARED constexpr u32 shared_bytes(u32 heads, u32 swa_slots, u32 compressed_slots) {
+  const u32 small = small_tiles(swa_slots, compressed_slots);
+  const u32 medium = medium_tiles(swa_slots, compressed_slots);
+  const u32 large = large_tiles(swa_slots, compressed_slots);
+  return larger_of(
+      layout(heads, small, kSmallTile).bytes,
+      larger_of(layout(heads, medium, medium == large ? kLargeTile : kMediumTile).bytes,
+                layout(heads, large, kLargeTile).bytes));
 }
 
 }  // namespace swapab

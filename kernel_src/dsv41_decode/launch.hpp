@@ -5,6 +5,8 @@
 // Lifetime: the Runtime must outlive a Decode; a LaunchDescriptor stands alone.
 #pragma once
 
+#include <algorithm>
+
 #include "kernel_src/dsv41_decode/arguments.hpp"
 #include "kernel_src/dsv41_decode/plan.hpp"
 #include "kiln/cache/api.hpp"
@@ -33,7 +35,7 @@ struct Program {
   }
   /// For devices that hold no cluster of the other one.
   LaunchShape portable_shape(std::uint64_t tokens) const noexcept {
-    return plan_of(key, tokens, large_tiles(key.swa_slots, key.compressed_slots)).shape;
+    return plan_of(key, tokens, blocks_for(key, std::max(tokens, kMostSmallTokens + 1))).shape;
   }
 };
 

@@ -68,7 +68,7 @@ Status check_key(const Key& key) {
                  "at least 1: layers without a compressed cache have too "
                  "few slots for this kernel");
   if (const u32 count = large_tiles(key.swa_slots, key.compressed_slots); count > kMostTiles)
-    return wrong(kSwapab, "swa_slots / 64 + compressed_slots / 128, each rounded up,", count,
+    return wrong(kSwapab, "swa_slots / 128 + compressed_slots / 128, each rounded up,", count,
                  "at most 8, the blocks of a cluster");
   return {};
 }
@@ -83,10 +83,12 @@ KernelSpec spec_of(const Key& key) {
 }
 
 u32 blocks_for(const Key& key, std::uint64_t count) noexcept {
-  // A cluster of more than 8 blocks fills most of a group of SMs, of which an H200 has so many.
-  constexpr std::uint64_t most = 7;
-  return count <= most ? small_tiles(key.swa_slots, key.compressed_slots)
-                       : large_tiles(key.swa_slots, key.compressed_slots);
+  // An H200 holds 7 clusters of more than 8 blocks at once, each of which takes most of a group of
+  // SMs, and 15 of 8.
+  constexpr std::uint64_t most_medium = 15;
+  return count <= kMostSmallTokens ? small_tiles(key.swa_slots, key.compressed_slots)
+         : count <= most_medium    ? medium_tiles(key.swa_slots, key.compressed_slots)
+                                   : large_tiles(key.swa_slots, key.compressed_slots);
 }
 
 Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
@@ -94,7 +96,7 @@ Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
   made.shape.grid_blocks = {blocks, static_cast<u32>(count), 1};
   made.shape.cluster_blocks = {blocks, 1, 1};
   made.shape.block_threads.x = kBlockThreads;
-  made.shape.shared_bytes = layout(key.heads, key.swa_slots, key.compressed_slots).bytes;
+  made.shape.shared_bytes = swapab::shared_bytes(key.heads, key.swa_slots, key.compressed_slots);
   return made;
 }
 

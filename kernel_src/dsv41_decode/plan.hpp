@@ -33,13 +33,17 @@ KILN_API Status check_key(const Key& key);
 /// What registers the program of `key`, which must be a good one. Needs no device.
 KILN_API KernelSpec spec_of(const Key& key);
 
-/// Blocks that share a token: one for 64 of its slots while all tokens' clusters are resident at
-/// once, otherwise one for 64 sliding-window or 128 compressed slots, 2 to 8. Results depend on it
-/// in their last bits.
+/// Steps of more tokens have portable clusters: at most 8 blocks.
+inline constexpr std::uint64_t kMostSmallTokens = 7;
+
+/// Blocks that share a token: one for 64, for 80 or for 128 of its slots, the fewest slots with
+/// which all tokens' clusters are resident at once, as far as that goes. Results depend on it in
+/// their last bits.
 KILN_API u32 blocks_for(const Key& key, std::uint64_t tokens) noexcept;
 
 /// The launch of `tokens` tokens, on any device: what a prepared launch needs anew for a call.
-/// Requires a good key, at most kMostTokens, and small_tiles() or large_tiles() `blocks`.
+/// Requires a good key, at most kMostTokens, and small_tiles(), medium_tiles() or large_tiles()
+/// `blocks`.
 KILN_API Plan plan_of(const Key& key, std::uint64_t tokens, u32 blocks) noexcept;
 
 /// Plans one call, of blocks_for() blocks.

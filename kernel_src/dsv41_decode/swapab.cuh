@@ -1,11 +1,11 @@
 // What swapab.cu and swapab_sm90a.cu share: all but the matrix units.
 //
-// A block works on one tile of one token's slots: 64, or 128 compressed ones where tokens are many;
-// the blocks of a token are a cluster. Slots, or an output's elements, lie on the matrix units'
-// rows and heads on their columns, so that 16 or 32 heads leave no row empty. Records become bf16
-// once, on their way to shared memory; S = KV Q^T reads them by rows and O^T = KV^T P by columns. P
-// keeps two bf16 terms. Then each block adds up its share of the token's output from what all
-// blocks sent it, in order of rank.
+// A block works on one tile of one token's slots, 64, 80 or 128 as the launch has it; the blocks of
+// a token are a cluster. Slots, or an output's elements, lie on the matrix units' rows and heads on
+// their columns, so that 16 or 32 heads leave no row empty. Records become bf16 once, on their way
+// to shared memory; S = KV Q^T reads them by rows and O^T = KV^T P by columns. P keeps two bf16
+// terms. Then each block adds up its share of the token's output from what all blocks sent it, in
+// order of rank.
 #pragma once
 
 #include "kernel_src/device/ptx_cluster.cuh"
@@ -16,100 +16,129 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-template <class Products, u32 tiles, u32 tile, Record record, u32 page_slots, u32 width>
-__device__ __forceinline__ void work_on_tile(const Args& args, const CacheArgs& cache, u32 token,
-                                             u32 rank, u32 first_slot) {
+// Brings query and records to shared memory; the token's position, or -1.
+template <class T, Record record>
+__device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
+                                      i64& position) {
+  const u32 looked_up = look_up<T>(args, token, rank, warp, lane);
+  const QueryShare query = load_query(args, token, warp, lane);
+  __syncwarp();  // ptxas puts loads as late as it may
+  const u64 given = position_of(looked_up);
+  // Unsigned: negative positions are too large as well. Nothing is written for them.
+  position = given < args.rope_positions ? static_cast<i64>(given) : -1;
+  const QueryAngles angles =
+      load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
+  const auto gathered = gather<T, record>(args, looked_up, rank, warp, lane);
+  __syncwarp();
+  store_query<T, order_of<T, record>>(query, angles, warp, lane);
+  store_records<T, record>(gathered, warp, lane);
+}
+
+template <class Products, class T>
+__device__ __forceinline__ void work_on_tile(const Args& args) {
+  const u32 token = blockIdx.y;
+  const u32 rank = blockIdx.x;
   const u32 warp = threadIdx.x / 32;
-  const u32 lane = threadIdx.x % 32;
-  const u32 arrived = shared_base() + kAt.barriers;  // all partial outputs that are sent here
-  const u32 leave = arrived + 8;                     // to send to any block
-  const u32 summed = arrived + 16;                   // all tiles' maxima and sums
+  u32 lane = threadIdx.x % 32;
+  const u32 barriers = shared_base() + T::at.barriers;
   if (threadIdx.x == 0) {
-    device::barrier_init(arrived, 1);
-    device::barrier_init(leave, tiles);
-    device::barrier_init(summed, 1);
+    device::barrier_init(barriers + kArrived, 1);
+    device::barrier_init(barriers + kLeave, T::tiles);
+    device::barrier_init(barriers + kSummed, 1);
+    device::barrier_init(barriers + kFactored, kHeadPairs * 32);
     device::fence_barrier_init();
-    device::barrier_arrive_expect(arrived,
-                                  tiles * parcels_of<tiles>(rank) * (kParcelBytes + kFactorBytes));
-    device::barrier_arrive_expect(summed, tiles * kHeads * 8);
+    const u32 parcels_here = T::tiles * parcels_of<T::tiles>(rank);
+    device::barrier_arrive_expect(barriers + kArrived, parcels_here * kParcelBytes);
+    device::barrier_arrive_expect(barriers + kSummed,
+                                  T::tiles * kHeads * 8 + parcels_here * kFactorBytes);
   }
   __syncthreads();
   device::cluster_arrive();
   device::wait_for_previous_kernels();
-  const Slot slot = look_up<tile, width>(cache, token, first_slot, warp, lane);
-  const u64 given_position = static_cast<u64>(args.positions[token]);
-  QueryShare query = load_query(args, token, warp, lane);
-  const auto gathered = gather<tile, record, page_slots>(cache, slot, warp, lane);
-  // Unsigned: negative positions are too large as well. Nothing is written for them.
-  const bool wanted = given_position < args.rope_positions;
-  const u64 position = wanted ? given_position : 0;
-  store_query<record>(args, query, position, warp, lane);
-  store_records<tile, record>(gathered, warp, lane);
+  i64 given_position;
+  const bool swa = place_in_list<T>(rank, warp).swa;
+  if (kRecord == Record::fp8 || swa) {
+    bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
+  } else {
+    bring<T, kRecord>(args, token, rank, warp, lane, given_position);
+  }
+  const bool wanted = given_position >= 0;
+  const u64 position = wanted ? static_cast<u64>(given_position) : 0;
+  lane = Products::lane_after_loads(lane);
   Products::publish();
   __syncthreads();
   device::allow_next_kernel();
-  scores<Products, tile>(warp, lane);
+  scores<Products, T>(warp, lane);
   __syncthreads();
-  constexpr u32 rounds = kHeads / kWarps;
+  constexpr u32 rounds = tiles_of(kHeads, heads_at_once<T>());
   Softmax of_heads[rounds];
+  const bool has_head = heads_at_once<T>() <= kHeads || softmax_head<T>(0, warp, 0) < kHeads;
+  if (has_head) {
 #pragma unroll
-  for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<Products, tile>(i * kWarps + warp, lane);
+    for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<T>(softmax_head<T>(i, warp, lane), lane);
+  }
   Products::publish();
-  const OutputShare share = share_of(args, position, unit_of<tiles>(warp, rank));
+  const OutputShare share = share_of(args, position, unit_of<T::tiles>(warp, rank));
   __syncthreads();
+  // By the last warps, while the matrix units have products of the others.
+  const u32 factored = kWarps - 1 - warp;
+  Factors factors;
+  if (factored < kHeadPairs) {
+    factors = factors_of<T>(factored, lane);
+    store_factors<T>(factors, factored, lane);
+    device::barrier_arrive(barriers + kFactored);
+  }
   device::cluster_wait();  // all blocks have made their barriers
   // Query and scores are done with: others may send to where they were.
-  if (warp < tiles && lane == 0)
-    device::barrier_arrive_after_reads(device::address_in_block(leave, warp));
+  if (warp < T::tiles && lane == 0)
+    device::barrier_arrive_after_reads(device::address_in_block(barriers + kLeave, warp));
+  if (has_head) {
 #pragma unroll
-  for (u32 i = 0; i < rounds; ++i) send_sums<tiles>(of_heads[i], i * kWarps + warp, lane, rank);
+    for (u32 i = 0; i < rounds; ++i)
+      send_sums<T>(of_heads[i], softmax_head<T>(i, warp, lane), lane, rank);
+  }
+  if (factored < kHeadPairs) send_inverses<T>(factors, factored, lane, rank);
   OutputSums sums = {};
-  start_outputs<Products, tile>(sums, warp);
-  while (!device::barrier_try_wait_cluster(leave, 0)) {
+  start_outputs<Products, T>(sums, warp);
+  while (!device::barrier_try_wait_cluster(barriers + kLeave, 0)) {
   }
-  send_outputs<Products, record, tiles>(sums, warp, lane, rank);
+  while (!device::barrier_try_wait(barriers + kFactored, 0)) {
+  }
+  const u32 k = swa ? pairs_of<order_of<T, Record::fp8>>(lane) : pairs_of<kRecord>(lane);
+  send_outputs<Products, T>(sums, k, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
-  while (!device::barrier_try_wait_cluster(summed, 0)) {
+  while (!device::barrier_try_wait_cluster(barriers + kSummed, 0)) {
   }
-  TileWeights<tiles> weights = tile_weights<tiles>(share);
-  while (!device::barrier_try_wait_cluster(arrived, 0)) {
+  TileWeights<T::tiles> weights = tile_weights<T>(share);
+  while (!device::barrier_try_wait_cluster(barriers + kArrived, 0)) {
   }
-  finish(args, share, weights, token, wanted, lane);
+  finish<T>(args, share, weights, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
-  if constexpr (2 * most_parcels(kHeads, tiles) > kWarps) {
-    for (u32 index = warp + kWarps; unit_of<tiles>(index, rank) < kUnits; index += kWarps) {
-      const OutputShare next = share_of(args, position, unit_of<tiles>(index, rank));
-      weights = tile_weights<tiles>(next);
-      finish(args, next, weights, token, wanted, lane);
+  if constexpr (2 * most_parcels(kHeads, T::tiles) > kWarps) {
+    for (u32 index = warp + kWarps; unit_of<T::tiles>(index, rank) < kUnits; index += kWarps) {
+      const OutputShare next = share_of(args, position, unit_of<T::tiles>(index, rank));
+      weights = tile_weights<T>(next);
+      finish<T>(args, next, weights, token, wanted, lane);
     }
   }
 }
 
-template <class Products, u32 tiles, u32 compressed_tile>
-__device__ __forceinline__ void decode_tile(const Args& args) {
-  const u32 token = blockIdx.y;
-  const u32 rank = blockIdx.x;
-  if constexpr (kCompressedSlots != 0) {
-    if (rank >= kSwaTiles) {
-      work_on_tile<Products, tiles, compressed_tile, kRecord, key::page_slots, kCompressedSlots>(
-          args, args.compressed, token, rank, (rank - kSwaTiles) * compressed_tile);
-      return;
-    }
-  }
-  work_on_tile<Products, tiles, kSwaTile, Record::fp8, key::swa_page_slots, kSwaSlots>(
-      args, args.swa, token, rank, rank * kSwaTile);
-}
-
-// The launch's cluster says how large compressed tiles are.
+// The launch's cluster says which tiling it is.
 template <class Products>
 __device__ __forceinline__ void decode(const Args& args) {
   if constexpr (kSmallTiles != kLargeTiles) {
     if (gridDim.x == kSmallTiles) {
-      decode_tile<Products, kSmallTiles, kSmallTile>(args);
+      work_on_tile<Products, Tiling<kSmallTile>>(args);
       return;
     }
   }
-  decode_tile<Products, kLargeTiles, kLargeTile>(args);
+  if constexpr (kMediumTiles != kLargeTiles) {
+    if (gridDim.x == kMediumTiles) {
+      work_on_tile<Products, Tiling<kMediumTile>>(args);
+      return;
+    }
+  }
+  work_on_tile<Products, Tiling<kLargeTile>>(args);
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab

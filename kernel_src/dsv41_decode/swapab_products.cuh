@@ -11,38 +11,45 @@
 namespace kiln::kernels::dsv41_decode::swapab {
 
 // Q: rotated, rounded to bf16 and laid out as columns in the order of a tile's elements. A lane has
-// 16 elements of one head: a step of the sum.
+// eight elements of one head at a time, half of a step of the sum; a warp, four steps of 8 heads.
 
 constexpr u32 kQueryRounds = kHeads / 16;
-constexpr u32 kQueryStepBytes = kHeads * 32;
+
+// A step's columns, and behind them those of the steps that the rest's products have with it: 64.
+constexpr u32 kQueryColumns = kRestParts * kHeads;
+constexpr u32 kQueryHalfBytes = kQueryColumns * 16;
+constexpr u32 kRestSteps = 32 / kRestParts;
+__device__ __forceinline__ constexpr u32 query_step(u32 step) {
+  return step % kRestSteps * (2 * kQueryHalfBytes) + step / kRestSteps * (kHeads * 16);
+}
 
 struct QueryShare {
-  u32 pairs[kQueryRounds][8];
+  Words4 eights[kQueryRounds][2];
 };
 
 __device__ __forceinline__ u32 query_head(u32 round, u32 warp, u32 lane) {
   return (round * kWarps + warp) % kHeadTiles * 8 + lane % 8;
 }
-__device__ __forceinline__ u32 query_chunk(u32 round, u32 warp, u32 lane) {
-  return (round * kWarps + warp) / kHeadTiles * 4 + lane / 8;
+__device__ __forceinline__ u32 query_chunk(u32 round, u32 i, u32 warp, u32 lane) {
+  return (round * kWarps + warp) / kHeadTiles * 4 + i * 2 + lane / 16;
+}
+__device__ __forceinline__ u32 query_half(u32 lane) {
+  return lane / 8 % 2;
 }
 
 __device__ __forceinline__ QueryShare load_query(const Args& args, u32 token, u32 warp, u32 lane) {
   QueryShare share;
 #pragma unroll
-  for (u32 round = 0; round < kQueryRounds; ++round) {
-    const u8* from =
-        reinterpret_cast<const u8*>(args.query) +
-        ((static_cast<u64>(token) * 32 + query_chunk(round, warp, lane)) * dsv41::kPaddedHeads +
-         query_head(round, warp, lane)) *
-            32;
-    const Words4 first = device::load_16(from);
-    const Words4 second = device::load_16(from + 16);
-    const u32 words[8] = {first.x,  first.y,  first.z,  first.w,
-                          second.x, second.y, second.z, second.w};
+  for (u32 round = 0; round < kQueryRounds; ++round)
 #pragma unroll
-    for (u32 i = 0; i < 8; ++i) share.pairs[round][i] = words[i];
-  }
+    for (u32 i = 0; i < 2; ++i)
+      share.eights[round][i] =
+          device::load_16(reinterpret_cast<const u8*>(args.query) +
+                          ((static_cast<u64>(token) * 32 + query_chunk(round, i, warp, lane)) *
+                               dsv41::kPaddedHeads +
+                           query_head(round, warp, lane)) *
+                              32 +
+                          query_half(lane) * 16);
   return share;
 }
 
@@ -53,71 +60,138 @@ __device__ __forceinline__ void rotate(u32& pair, u32 cosine, u32 sine) {
                                   rotated_odd(even, odd, float_of(cosine), float_of(sine)));
 }
 
-template <Record record>
-__device__ __forceinline__ void store_query(const Args& args, QueryShare& share, u64 position,
-                                            u32 warp, u32 lane) {
-#pragma unroll
-  for (u32 round = 0; round < kQueryRounds; ++round) {
-    u32(&pairs)[8] = share.pairs[round];
-    const u32 head = query_head(round, warp, lane);
-    const u32 chunk = query_chunk(round, warp, lane);
-    constexpr u32 first_rope_chunk = (dsv41::kHeadDim - dsv41::kRopeDim) / dsv41::kQueryChunk;
-    if (chunk >= first_rope_chunk) {
-      const float* angles =
-          args.cos_sin + position * dsv41::kRopeDim + (chunk - first_rope_chunk) * 8;
-#pragma unroll
-      for (u32 i = 0; i < 8; i += 4) {
-        const Words4 cosines = device::load_16(angles + i);
-        const Words4 sines = device::load_16(angles + dsv41::kRopeDim / 2 + i);
-        rotate(pairs[i], cosines.x, sines.x);
-        rotate(pairs[i + 1], cosines.y, sines.y);
-        rotate(pairs[i + 2], cosines.z, sines.z);
-        rotate(pairs[i + 3], cosines.w, sines.w);
-      }
-    }
-    const u32 to = kAt.query + chunk * kQueryStepBytes + head / 8 * 128 + head % 8 * 16;
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-      const u32(&p)[8] = pairs;
-      const u32 i = 4 * half;
-      // The order of element_at().
-      constexpr u32 other = record == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
-      constexpr u32 next = 3 - other;
-      store_shared_16(
-          to + half * (kQueryStepBytes / 2),
-          {__byte_perm(p[i], p[i + other], 0x5410), __byte_perm(p[i], p[i + other], 0x7632),
-           __byte_perm(p[i + next], p[i + next + other], 0x5410),
-           __byte_perm(p[i + next], p[i + next + other], 0x7632)});
-    }
-  }
+// Of the last steps, which alone are rotated, and are in the last round.
+struct QueryAngles {
+  Words4 cosines[2];
+  Words4 sines[2];
+};
+
+__device__ __forceinline__ bool is_rotated(u32 warp, u32 lane) {
+  return query_chunk(kQueryRounds - 1, 0, warp, lane) >= kFirstRopeChunk;
 }
 
-// S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements.
+__device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 position, u32 warp,
+                                                   u32 lane) {
+  QueryAngles angles{};
+  if (!is_rotated(warp, lane)) return angles;
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const float* from = args.cos_sin + position * dsv41::kRopeDim +
+                        (query_chunk(kQueryRounds - 1, i, warp, lane) - kFirstRopeChunk) * 8 +
+                        query_half(lane) * 4;
+    angles.cosines[i] = device::load_16(from);
+    angles.sines[i] = device::load_16(from + dsv41::kRopeDim / 2);
+  }
+  return angles;
+}
 
-template <class Products, u32 tile>
+template <class T, Record order>
+__device__ __forceinline__ void store_query(const QueryShare& share, const QueryAngles& angles,
+                                            u32 warp, u32 lane) {
+#pragma unroll
+  for (u32 round = 0; round < kQueryRounds; ++round)
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      const Words4& eight = share.eights[round][i];
+      u32 p[4] = {eight.x, eight.y, eight.z, eight.w};
+      const u32 head = query_head(round, warp, lane);
+      const u32 chunk = query_chunk(round, i, warp, lane);
+      if (round == kQueryRounds - 1 && is_rotated(warp, lane)) {
+        const Words4& cosines = angles.cosines[i];
+        const Words4& sines = angles.sines[i];
+        rotate(p[0], cosines.x, sines.x);
+        rotate(p[1], cosines.y, sines.y);
+        rotate(p[2], cosines.z, sines.z);
+        rotate(p[3], cosines.w, sines.w);
+      }
+      // The order of element_at().
+      constexpr u32 other = order == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
+      constexpr u32 next = 3 - other;
+      store_shared_16(T::at.query + query_step(chunk) + query_half(lane) * kQueryHalfBytes +
+                          head / 8 * 128 + head % 8 * 16,
+                      {__byte_perm(p[0], p[other], 0x5410), __byte_perm(p[0], p[other], 0x7632),
+                       __byte_perm(p[next], p[next + other], 0x5410),
+                       __byte_perm(p[next], p[next + other], 0x7632)});
+    }
+}
+
+// S of 16 of a warpgroup's 64 slots by all heads, over this warpgroup's part of the elements. Of
+// the rest, 16 slots, parts of the elements are rows of one product with the same parts of Q: of
+// its sums those are wanted whose row and column are of one part.
+
+__device__ __forceinline__ void scores_to(float* to, u32 rows, u32 lane,
+                                          const float (&sums)[kHeads / 2]) {
+#pragma unroll
+  for (u32 i = 0; i < kHeads / 2; ++i)
+    to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(rows) + i / 2 % 2 * 8] = sums[i];
+}
+
+template <class Products, class T>
+__device__ __forceinline__ void rest_scores(u32 part, u32 lane) {
+  float sums[kQueryColumns / 2] = {};
+  Products::begin(sums);
+#pragma unroll
+  for (u32 step = 0; step < kRestSteps; ++step)
+    Products::template add_rows<kQueryColumns>(
+        sums, shared_base() + T::at.records + rows_at<T::tile>(whole_rows(T::tile), step / 4),
+        step % 4 * 2, shared_base() + T::at.query + query_step(step));
+  Products::end(sums);
+  if (part >= kRestParts) return;
+  float wanted[kHeads / 2];
+#pragma unroll
+  for (u32 i = 0; i < kHeads / 2; ++i) {
+    wanted[i] = sums[i];
+#pragma unroll
+    for (u32 other = 1; other < kRestParts; ++other)
+      if (part == other) wanted[i] = sums[other * (kHeads / 2) + i];
+  }
+  constexpr u32 rest = rest_rows(T::tile);
+  scores_to(shared_at<float>(T::at.rest_scores) + part * kHeads * score_row_floats(rest) + lane / 4,
+            rest, lane, wanted);
+}
+
+template <class Products, class T>
 __device__ __forceinline__ void scores(u32 warp, u32 lane) {
-  constexpr u32 steps = 32 / splits(tile);  // of 16 elements
+  constexpr u32 row_tiles = T::tile / 64;
+  constexpr u32 steps = 32 / splits(T::tile);  // of 16 elements
   const u32 warpgroup = warp / 4;
-  const u32 rows = warpgroup % (tile / 64);
-  const u32 split = warpgroup / (tile / 64);
+  const u32 rows = warpgroup % row_tiles * 64;
+  const u32 split = warpgroup / row_tiles;
+  const u32 records = shared_base() + T::at.records;
+  const u32 query = shared_base() + T::at.query;
+  if constexpr (rest_rows(T::tile) != 0) {
+    if (warpgroup == 0) rest_scores<Products, T>(warp, lane);
+  }
   float sums[kHeads / 2] = {};
   Products::begin(sums);
 #pragma unroll
   for (u32 i = 0; i < steps; ++i) {
     const u32 step = split * steps + i;
-    Products::template add_rows<kHeads>(
-        sums, shared_base() + kAt.records + part_of_rows<tile>(step / 4) + rows * 8192,
-        step % 4 * 2, shared_base() + kAt.query + step * kQueryStepBytes);
+    Products::template add_rows<kHeads, kQueryColumns>(
+        sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
   }
   Products::end(sums);
-  const u32 slot = rows * 64 + warp % 4 * 16 + lane / 4;
-  float* to = shared_at<float>(kAt.scores) + split * kHeads * score_row_floats(tile) + slot;
-#pragma unroll
-  for (u32 i = 0; i < kHeads / 2; ++i)
-    to[(i / 4 * 8 + 2 * (lane % 4) + i % 2) * score_row_floats(tile) + i / 2 % 2 * 8] = sums[i];
+  constexpr u32 whole = whole_rows(T::tile);
+  scores_to(shared_at<float>(T::at.scores) + split * kHeads * score_row_floats(whole) + rows +
+                warp % 4 * 16 + lane / 4,
+            whole, lane, sums);
 }
 
-// The tile's maximum, sum and P of one head, by one warp.
+// The tile's maximum, sum and P of one head by one warp, or of two heads by half of one each where
+// half of its lanes have all slots.
+
+template <class T>
+__device__ __forceinline__ constexpr u32 lanes_of_head() {
+  return T::tile == 64 ? 16 : 32;
+}
+template <class T>
+__device__ __forceinline__ constexpr u32 heads_at_once() {
+  return kWarps * 32 / lanes_of_head<T>();
+}
+template <class T>
+__device__ __forceinline__ u32 softmax_head(u32 round, u32 warp, u32 lane) {
+  return (round * kWarps + warp) * (32 / lanes_of_head<T>()) + lane / lanes_of_head<T>();
+}
 
 // Floats as integers that order as they do, and back; NaN is above all or below all.
 __device__ __forceinline__ int ordered_of(float value) {
@@ -134,48 +208,62 @@ struct Softmax {
 };
 
 // P is stored as columns, its high terms before its low ones.
-template <class Products, u32 tile>
+template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
-  const u32 step = lane / 4;
+  // A lane has four slots.
+  constexpr bool has_rest = rest_rows(T::tile) != 0;
+  static_assert(!has_rest || (whole_rows(T::tile) == 64 && rest_rows(T::tile) == 16));
+  const bool of_rest = has_rest && lane >= 16;
+  const bool counts = !has_rest || lane < 20;
   const u32 t = lane % 4;
-  const float none = float_of(0xff800000u);
-  float x[4] = {none, none, none, none};
-  if (step < tile / 16) {
-    const u32 slot = step * 16 + 2 * t;
-    const float* from = shared_at<const float>(kAt.scores) + head * score_row_floats(tile) + slot;
+  const u32 step = of_rest ? 4 : lane % lanes_of_head<T>() / 4;
+  const u32 slot = step * 16 + 4 * t;
+  constexpr u32 row = score_row_floats(whole_rows(T::tile));
+  constexpr u32 rest_row = score_row_floats(rest_rows(T::tile));
+  const u32 from = of_rest ? T::at.rest_scores + (head * rest_row + 4 * t) * 4
+                           : T::at.scores + (head * row + slot) * 4;
+  const u32 to_next = kHeads * (of_rest ? rest_row : row) * 4;
+  float sums[4] = {};
 #pragma unroll
-    for (u32 k = 0; k < 2; ++k) {  // slots 8 k further on
-      float sums[2] = {};
-#pragma unroll
-      for (u32 split = 0; split < splits(tile); ++split) {
-        const Floats2 part = *reinterpret_cast<const Floats2*>(
-            from + split * kHeads * score_row_floats(tile) + k * 8);
-        sums[0] += part.x;
-        sums[1] += part.y;
-      }
-      const u16 valid = *shared_at<const u16>(kAt.valid + slot + k * 8);
-      if ((valid & 0xffu) != 0) x[2 * k] = sums[0] * kScoreScale;
-      if ((valid & 0xff00u) != 0) x[2 * k + 1] = sums[1] * kScoreScale;
-    }
+  for (u32 split = 0; split < splits(T::tile); ++split) {
+    if (of_rest && split >= kRestParts) continue;
+    const Words4 part = load_shared_16(from + split * to_next);
+    sums[0] += float_of(part.x);
+    sums[1] += float_of(part.y);
+    sums[2] += float_of(part.z);
+    sums[3] += float_of(part.w);
   }
+  const u32 valid = counts ? *shared_at<const u32>(T::at.valid + slot) : 0;
+  const float none = float_of(0xff800000u);
+  float x[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) x[i] = (valid >> 8 * i & 0xffu) != 0 ? sums[i] * kScoreScale : none;
   float maximum = device::larger(device::larger(x[0], x[1]), device::larger(x[2], x[3]));
-  maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
+  if constexpr (lanes_of_head<T>() == 32) {
+    maximum = float_of_ordered(device::largest_of_warp(ordered_of(maximum)));
+  } else {
+#pragma unroll
+    for (u32 across = 1; across < lanes_of_head<T>(); across *= 2)
+      maximum =
+          device::larger(maximum, float_of(device::from_lane_across(bits_of(maximum), across)));
+  }
   const float reference = maximum == none ? 0.0f : maximum;
   float p[4];
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
-  if (step < tile / 16) {
-    const u32 to =
-        kAt.weights + step * weight_step_bytes(kHeads) + head / 8 * 128 + head % 8 * 16 + t * 4;
-    constexpr u32 half_bytes = kOutputColumns * 16;
-    constexpr u32 low_bytes = kHeads * 16;
+  if (counts) {
+    const u32 to = T::at.weights + step * weight_step_bytes(kHeads) +
+                   t / 2 * (kOutputColumns * 16) + head / 8 * 128 + head % 8 * 16 + t % 2 * 8;
+    u32 highs[2], lows[2];
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {
       const u32 high = device::bf16x2_of_floats(p[2 * k], p[2 * k + 1]);
-      *shared_at<u32>(to + k * half_bytes) = high;
-      *shared_at<u32>(to + k * half_bytes + low_bytes) = device::bf16x2_of_floats(
-          p[2 * k] - low_of_bf16x2(high), p[2 * k + 1] - high_of_bf16x2(high));
+      highs[k] = high;
+      lows[k] = device::bf16x2_of_floats(p[2 * k] - low_of_bf16x2(high),
+                                         p[2 * k + 1] - high_of_bf16x2(high));
     }
+    *shared_at<Words2>(to) = {highs[0], highs[1]};
+    *shared_at<Words2>(to + kHeads * 16) = {lows[0], lows[1]};
   }
   return {maximum, (p[0] + p[1]) + (p[2] + p[3])};
 }
@@ -186,16 +274,16 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 using OutputSums = float[2][kOutputColumns / 2];
 
 // They run on by themselves, the first half before the second.
-template <class Products, u32 tile>
+template <class Products, class T>
 __device__ __forceinline__ void start_outputs(OutputSums& sums, u32 warp) {
   const u32 part = warp / 4 * 2;
   Products::begin(sums[0], sums[1]);
 #pragma unroll
   for (u32 m = 0; m < 2; ++m) {
 #pragma unroll
-    for (u32 step = 0; step < tile / 16; ++step) {
-      const u32 columns = shared_base() + kAt.weights + step * weight_step_bytes(kHeads);
-      const u32 rows = shared_base() + kAt.records + part_of_rows<tile>(part + m) + step * 2048;
+    for (u32 step = 0; step < T::tile / 16; ++step) {
+      const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
+      const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part + m);
       Products::template add_transposed<kOutputColumns>(sums[m], rows, columns);
     }
     Products::let_run();

@@ -7,32 +7,86 @@
 
 namespace kiln::kernels::dsv41_decode::swapab {
 
-// Which of a record's eight elements ends up at place `i`. Fp8: 0, 2, 1, 3, 4, 6, 5, 7. Nvfp4: 0,
-// 4, 1, 5, 2, 6, 3, 7.
-template <Record record>
+// In which order eight elements of a record lie in a tile: the one that costs least for its
+// records, or for those of the compressed cache in a tile that has both. Fp8: 0, 2, 1, 3, 4, 6,
+// 5, 7. Nvfp4: 0, 4, 1, 5, 2, 6, 3, 7.
+template <class T, Record record>
+constexpr Record order_of = T::joined ? kRecord : record;
+
+// Which of the eight ends up at place `i`.
+template <Record order>
 __device__ __forceinline__ u32 element_at(u32 i) {
-  if constexpr (record == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
+  if constexpr (order == Record::fp8) return (i & 4u) | (i & 1u) << 1 | (i >> 1 & 1u);
   return i / 2 + i % 2 * 4;
+}
+
+// Eight elements of an fp8 record.
+template <Record order>
+__device__ __forceinline__ Words4 eight_in_order(u32 word_0, u32 word_1, u32 factor) {
+  if constexpr (order == Record::fp8) return eight_of_e4m3(word_0, word_1, factor);
+  return eight_of_e4m3(__byte_perm(word_0, word_1, 0x5410), __byte_perm(word_0, word_1, 0x7632),
+                       factor);
 }
 
 // Gather: each warp brings its share of the tile's records, two rows at a time, the lanes with
 // number & 4 the second one: so the pieces that eight lanes store lie in all banks.
 
-// What a lane knows of the slot that it looked up: lanes that differ by the share look up the same.
-struct Slot {
-  int entry;
-  int length;  // of the list
-  int listed;
+// The list of a warp's rows, and the place of the first one there.
+struct Place {
+  bool swa;
+  u32 entry;
 };
 
-template <u32 tile, u32 width>
-__device__ __forceinline__ Slot look_up(const CacheArgs& cache, u32 token, u32 first_slot, u32 warp,
-                                        u32 lane) {
-  constexpr u32 share = tile / kWarps;
-  const u32 entry = first_slot + warp * share + lane % share;
-  if (entry >= width) return {0, 0, -1};
-  return {static_cast<int>(entry), cache.lengths[token],
-          cache.slots[static_cast<u64>(token) * width + entry]};
+template <class T>
+__device__ __forceinline__ Place place_in_list(u32 rank, u32 warp) {
+  const u32 row = first_row(T::tile, warp);
+  if constexpr (T::joined) {
+    const u32 slot = rank * T::tile + row;
+    const bool swa = slot < kSwaSlots;
+    return {swa, swa ? slot : slot - kSwaSlots};
+  }
+  const bool swa = rank < T::swa_tiles;
+  return {swa, (swa ? rank : rank - T::swa_tiles) * T::tile + row};
+}
+
+// One of two arguments, from registers: what the compiler would make of it is an index for constant
+// memory, which takes longer than both.
+template <class Value>
+__device__ __forceinline__ Value choose(bool swa, Value of_swa, Value of_compressed) {
+  return (Value)device::choose(swa, (u64)of_swa, (u64)of_compressed);  // NOLINT: pointers as well
+}
+
+__device__ constexpr u32 bits_below(u32 power_of_2) {
+  u32 bits = 0;
+  while (1u << bits < power_of_2) ++bits;
+  return bits;
+}
+
+// A warp's share of what the call says of its token, by one load: a lane each has an entry of the
+// list, -1 beyond its width, the last one the list's length, and two before it the position. Only
+// exchange between lanes reads it: what ptxas could work out sooner would have the query wait for
+// it.
+constexpr u32 kPositionLane = 29, kLengthLane = 31;
+
+template <class T>
+__device__ __forceinline__ u32 look_up(const Args& args, u32 token, u32 rank, u32 warp, u32 lane) {
+  const auto [swa, first] = place_in_list<T>(rank, warp);
+  const u32 width = swa ? kSwaSlots : kCompressedSlots;
+  const int* from = choose(swa, args.swa.slots, args.compressed.slots) +
+                    static_cast<u64>(token) * width + first + lane;
+  if (lane >= kPositionLane)
+    from = reinterpret_cast<const int*>(args.positions + token) + (lane - kPositionLane);
+  if (lane == kLengthLane) from = choose(swa, args.swa.lengths, args.compressed.lengths) + token;
+  u32 looked_up = ~0u;
+  if (lane >= kPositionLane || (lane < T::most_rows && first + lane < width))
+    looked_up = device::load_4(from);
+  return looked_up;
+}
+
+__device__ __forceinline__ u64 position_of(u32 looked_up) {
+  const u32 low = __shfl_sync(0xffffffffu, looked_up, kPositionLane);
+  const u32 high = __shfl_sync(0xffffffffu, looked_up, kPositionLane + 1);
+  return static_cast<u64>(high) << 32 | low;
 }
 
 // A slice of a record: a lane's 16 bytes, and their scales: one of 16 elements, or two.
@@ -41,28 +95,42 @@ struct Raw {
   u32 scales;
 };
 
-template <u32 tile, Record record>
+template <class T, Record record>
 struct Gathered {
   static constexpr u32 kRounds = record == Record::fp8 ? 2 : 1;  // 16 lanes by 16 bytes a round
-  Raw raw[tile / kWarps / 2][kRounds];
+  Raw raw[T::most_rows / 2][kRounds];
 };
 
-template <u32 tile, Record record, u32 page_slots>
-__device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
-                                                         const Slot& looked_up, u32 warp,
-                                                         u32 lane) {
-  constexpr u32 share = tile / kWarps;
-  // Unsigned: negative numbers are too large as well.
-  const u64 slot = static_cast<u64>(static_cast<i64>(looked_up.listed));
-  const bool valid = looked_up.entry < looked_up.length && slot < cache.cache_slots;
-  const u64 from = reinterpret_cast<u64>(cache.base) + slot / page_slots * cache.page_stride_bytes +
-                   slot % page_slots * cache.row_stride_bytes;
-  if (lane < share) *shared_at<u8>(kAt.valid + warp * share + lane) = valid;
+// Rows of a warp are two more or two less in places.
+template <class T>
+__device__ __forceinline__ bool has_pair(u32 warp, u32 pair) {
+  return !T::joined || pair < 2 || warp < kWarps / 2;
+}
+
+template <class T, Record record>
+__device__ __forceinline__ Gathered<T, record> gather(const Args& args, u32 looked_up, u32 rank,
+                                                      u32 warp, u32 lane) {
+  const auto [swa, first] = place_in_list<T>(rank, warp);
+  const u64 base = reinterpret_cast<u64>(choose(swa, args.swa.base, args.compressed.base));
+  const u64 page_stride =
+      choose(swa, args.swa.page_stride_bytes, args.compressed.page_stride_bytes);
+  const u64 row_stride = choose(swa, args.swa.row_stride_bytes, args.compressed.row_stride_bytes);
+  const u64 cache_slots = choose(swa, args.swa.cache_slots, args.compressed.cache_slots);
+  const u32 page_bits = swa ? bits_below(key::swa_page_slots) : bits_below(key::page_slots);
+  const int length = static_cast<int>(__shfl_sync(0xffffffffu, looked_up, kLengthLane));
+  const u32 slot = __shfl_sync(0xffffffffu, looked_up, lane);  // see look_up()
+  const u32 row = first_row(T::tile, warp);
+  const bool valid =
+      static_cast<int>(first + lane) < length && static_cast<int>(slot) >= 0 && slot < cache_slots;
+  const u64 from =
+      base + (slot >> page_bits) * page_stride + (slot & ((1u << page_bits) - 1)) * row_stride;
+  if (lane < first_row(T::tile, warp + 1) - row) *shared_at<u8>(T::at.valid + row + lane) = valid;
   const u32 mask = __ballot_sync(0xffffffffu, valid);
-  using Result = Gathered<tile, record>;
+  using Result = Gathered<T, record>;
   Result gathered;
 #pragma unroll
-  for (u32 pair = 0; pair < share / 2; ++pair) {
+  for (u32 pair = 0; pair < T::most_rows / 2; ++pair) {
+    if (!has_pair<T>(warp, pair)) break;
     const u32 which = 2 * pair + lane / 4 % 2;
     const u8* data = reinterpret_cast<const u8*>(__shfl_sync(0xffffffffu, from, which));
 #pragma unroll
@@ -79,31 +147,49 @@ __device__ __forceinline__ Gathered<tile, record> gather(const CacheArgs& cache,
   return gathered;
 }
 
+// What 32 elements of a record are below in magnitude, as bf16, of their scale's factor; NaN of
+// NaN.
+template <Record record>
+__device__ __forceinline__ u16 ceiling_of(u32 factor) {
+  // 512 is above E4M3 and 8 above E2M1, whose bits are off by 2^120 and by 2^126.
+  constexpr u32 largest = record == Record::fp8 ? (127 + 9 - 120) << 7 : (127 + 3 - 126) << 7;
+  return static_cast<u16>(device::multiply_bf16x2(factor, largest * 0x10001u));
+}
+
 // A slot that is not to be read becomes a row of zeros.
-template <u32 tile, Record record>
-__device__ __forceinline__ void store_records(const Gathered<tile, record>& gathered, u32 warp,
+template <class T, Record record>
+__device__ __forceinline__ void store_records(const Gathered<T, record>& gathered, u32 warp,
                                               u32 lane) {
-  constexpr u32 share = tile / kWarps;
 #pragma unroll
-  for (u32 pair = 0; pair < share / 2; ++pair) {
-    const u32 row = warp * share + 2 * pair + lane / 4 % 2;
-    const u32 eight_rows = kAt.records + row / 8 * 1024;
+  for (u32 pair = 0; pair < T::most_rows / 2; ++pair) {
+    if (!has_pair<T>(warp, pair)) break;
+    const u32 row = first_row(T::tile, warp) + 2 * pair + lane / 4 % 2;
+    const u32 ceilings = T::at.ceilings + row * 2;
 #pragma unroll
-    for (u32 round = 0; round < Gathered<tile, record>::kRounds; ++round) {
+    for (u32 round = 0; round < Gathered<T, record>::kRounds; ++round) {
       const Raw& raw = gathered.raw[pair][round];
       const u32 slice = round * 16 + slice_of_lane(lane);
+      const u32 part = record == Record::fp8 ? slice / 4 : slice / 2;
+      const u32 to = T::at.records + rows_at<T::tile>(row / 8 * 8, part);
       if constexpr (record == Record::fp8) {
-        const u32 to = eight_rows + part_of_rows<tile>(slice / 4);
         const u32 factor = factor_of_scale<record>(raw.scales);
         const u32 piece = slice % 4 * 2;
         store_shared_16(to + device::in_eight_rows(row, piece),
-                        eight_of_e4m3(raw.words.x, raw.words.y, factor));
+                        eight_in_order<order_of<T, record>>(raw.words.x, raw.words.y, factor));
         store_shared_16(to + device::in_eight_rows(row, piece + 1),
-                        eight_of_e4m3(raw.words.z, raw.words.w, factor));
+                        eight_in_order<order_of<T, record>>(raw.words.z, raw.words.w, factor));
+        // Zeros are below anything, whatever their scale: nothing else must be lost beside them.
+        const bool some =
+            ((raw.words.x | raw.words.y | raw.words.z | raw.words.w) & 0x7f7f7f7fu) != 0;
+        const u32 lanes = __ballot_sync(0xffffffffu, some);
+        if (slice % 2 == 0)
+          *shared_at<u16>(ceilings + slice / 2 * ceiling_row_bytes(T::tile)) =
+              (lanes >> lane & 3u) != 0 ? ceiling_of<record>(factor) : u16{0};
       } else {
-        const u32 to = eight_rows + part_of_rows<tile>(slice / 2);
         const u32 factor_0 = factor_of_scale<record>(raw.scales & 0xffu);
         const u32 factor_1 = factor_of_scale<record>(raw.scales >> 8);
+        *shared_at<u16>(ceilings + slice * ceiling_row_bytes(T::tile)) = ceiling_of<record>(
+            device::larger_u16x2(factor_0 & 0x7fff7fffu, factor_1 & 0x7fff7fffu));
         // Every other two lanes begin with the second half, for the sake of the banks.
         const bool swapped = slice & 2u;
         const u32 piece = slice % 2 * 4 + (swapped ? 2 : 0);

@@ -211,7 +211,7 @@ int run(int argc, char** argv) {
   Bench bench(report, driver, runtime);
   for (const u32 heads : {16u, 32u, 64u})
     for (const Record record : {Record::fp8, Record::nvfp4})
-      for (const std::size_t tokens : {1u, 2u, 4u, 8u, 16u, 17u, 22u, 28u, 31u, 32u, 34u, 64u})
+      for (const std::size_t tokens : {1u, 2u, 4u, 8u, 15u, 16u, 22u, 23u, 30u, 31u, 32u, 44u, 64u})
         bench.row({.heads = heads, .record = record}, tokens);
   return report.finish();
 }

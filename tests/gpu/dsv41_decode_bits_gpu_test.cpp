@@ -145,15 +145,16 @@ TEST_F(DecodeBits, OverlappedLaunchesWaitForWhatTheyRead) {
   }
 }
 
-// Among steps that swap-AB shares out alike: up to 7 tokens, and more.
+// Among steps that swap-AB shares out alike: up to 7 tokens, up to 15, and more.
 TEST_F(DecodeBits, ATokenAloneIsTheTokenInABatch) {
   struct Step {
-    std::size_t tokens, count;
+    std::size_t tokens, count, next;
   };
   warm_up({kFp8, kNvfp4});
   for (const Key& key : {kFp8, kNvfp4})
     for (const BackEnd back_end : kBackEnds)
-      for (const auto& [tokens, count] : {Step{7, 1}, Step{7, 3}, Step{16, 8}}) {
+      for (const auto& [tokens, count, next] :
+           {Step{7, 1, 1}, Step{7, 3, 2}, Step{15, 8, 7}, Step{40, 16, 12}}) {
         const Choices choices{.key = key, .tokens = tokens, .lengths = Lengths::partial};
         SCOPED_TRACE(text_of(choices, back_end));
         HostCall host = make_call(choices, 6);
@@ -161,10 +162,10 @@ TEST_F(DecodeBits, ATokenAloneIsTheTokenInABatch) {
         const Bytes batch = run(back_end, key, call);
         const Arguments whole = call.arguments;
         call.clear();
-        // The same memory, `count` tokens at a time.
-        for (std::size_t first = 0; first < tokens; first += count) {
+        // The same memory, `count` tokens at a time, from `next` to the next.
+        for (std::size_t first = 0; first + count <= tokens; first += next) {
           Arguments part = whole;
-          part.tokens = std::min(count, tokens - first);
+          part.tokens = count;
           part.query = call.query.pointer(first * 65536);
           part.positions += first;
           part.swa_slots += first * key.swa_slots;

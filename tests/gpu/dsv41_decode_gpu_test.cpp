@@ -299,6 +299,14 @@ TEST_F(DecodeNumbers, FollowTheContractWhereInputsAreNoNumbers) {
       // What one head's outputs are beside it, another's must not lose.
       {"a swa scale so large that a head sees its record alone or not at all",
        [](HostCall& call) { record_of(call.swa, 3)[515] = 160; }},
+      {"swa scales so large over zeros that nothing would be left beside them",
+       [](HostCall& call) {
+         for (const std::size_t i : {3u, 90u}) {
+           const auto record = record_of(call.swa, i);
+           std::fill_n(record.begin() + 96, 64, i == 3 ? u8{0} : u8{0x80});
+           record[515] = record[516] = 160;
+         }
+       }},
       {"all records 2^30 times as large, queries as much smaller",
        [](HostCall& call) {
          if (call.key.record != Record::fp8) return;

@@ -77,8 +77,8 @@ TEST(DeepseekV41Dispatch, EachConditionAloneRefusesSwapab) {
            Row{"32 heads", {.tp = 2}, "sm_90a", 128, {}},
            Row{"ratio 2", {.tp = 4, .ratio = 2}, "sm_90a", 128, {}},
            Row{"nvfp4", {.tp = 4, .record = Record::nvfp4}, "sm_90a", 128, {}},
-           Row{"8 tiles", {.tp = 4, .window = 256}, "sm_90a", 256, {}},
-           Row{"8 tiles", {.tp = 4, .index_topk = 768}, "sm_90a", 128, {}},
+           Row{"8 tiles", {.tp = 4, .window = 512}, "sm_90a", 512, {}},
+           Row{"8 tiles", {.tp = 4, .index_topk = 896}, "sm_90a", 128, {}},
            Row{"Blackwell", {.tp = 4}, "sm_103a", 128, {}},
            Row{"no clusters", {.tp = 4}, "sm_80", 128, {R::architecture}},
            Row{"little shared memory", {.tp = 4}, "sm_120a", 128, {R::architecture}},
@@ -86,8 +86,8 @@ TEST(DeepseekV41Dispatch, EachConditionAloneRefusesSwapab) {
            Row{"64 heads", {.tp = 1}, "sm_90a", 128, {R::heads}},
            Row{"8 heads", {.tp = 8}, "sm_90a", 128, {R::heads}},
            Row{"4 heads", {.tp = 16}, "sm_90a", 128, {R::heads}},
-           Row{"9 tiles", {.tp = 4, .window = 257}, "sm_90a", 257, {R::tiles}},
-           Row{"9 tiles", {.tp = 4, .index_topk = 769}, "sm_90a", 128, {R::tiles}},
+           Row{"9 tiles", {.tp = 4, .window = 513}, "sm_90a", 513, {R::tiles}},
+           Row{"9 tiles", {.tp = 4, .index_topk = 897}, "sm_90a", 128, {R::tiles}},
            Row{"invariant",
                {.tp = 4, .batch_invariant = true},
                "sm_90a",
@@ -117,7 +117,7 @@ TEST(DeepseekV41Dispatch, EachConditionAloneRefusesSwapab) {
 }
 
 TEST(DeepseekV41Dispatch, AllReasonsOfAStepAreGiven) {
-  constexpr u32 wide = 640;  // 10 tiles of the sliding window alone
+  constexpr u32 wide = 1025;  // 9 tiles of the sliding window alone
   for (unsigned reasons = 0; reasons < 1u << kRefusals; ++reasons) {
     const auto is = [&](Refusal refusal) {
       return (reasons >> static_cast<u32>(refusal) & 1) != 0;
@@ -154,8 +154,8 @@ TEST(DeepseekV41Dispatch, ThePaddedCountAndNothingElseOfAStepDecides) {
 TEST(DeepseekV41Dispatch, SwapabHasAKeyForEveryLayerThatItIsNotRefusedTo) {
   for (const u32 tp : {1u, 2u, 4u, 8u, 16u, 32u, 64u})
     for (const u32 ratio : {0u, 1u, 2u})
-      for (const u32 window : {1u, 64u, 128u, 256u, 257u, 1024u})
-        for (const u32 topk : {1u, 512u, 768u, 769u, 2048u}) {
+      for (const u32 window : {1u, 64u, 128u, 256u, 512u, 513u, 1025u})
+        for (const u32 topk : {1u, 512u, 768u, 896u, 897u, 2048u}) {
           const LayerOptions layer{.tp = tp, .ratio = ratio, .window = window, .index_topk = topk};
           ASSERT_TRUE(check(layer));
           const Dispatch dispatch = dispatch_of(layer, device_of("sm_90a"));
@@ -166,13 +166,14 @@ TEST(DeepseekV41Dispatch, SwapabHasAKeyForEveryLayerThatItIsNotRefusedTo) {
 }
 
 TEST(DeepseekV41Dispatch, AnH200TakesSwapabWhereItWasMeasuredToBeFaster) {
-  for (const auto& [tp, first] : {std::pair(4u, 23u), {2u, 31u}}) {
+  for (const u32 tp : {4u, 2u}) {
     const Dispatch dispatch = dispatch_of({.tp = tp}, device_of("sm_90a"));
-    for (std::uint64_t tokens = 1; tokens <= 64; ++tokens)
+    for (std::uint64_t tokens = 1; tokens <= 100; ++tokens) {
+      const bool swapab = tp == 4 ? tokens <= 64 : tokens <= 22 || (tokens >= 31 && tokens <= 44);
       EXPECT_EQ(choose_kernel(dispatch, tokens, 128).kernel,
-                tokens <= 17 || (tokens >= first && tokens <= 34) ? DecodeKernel::swapab
-                                                                  : DecodeKernel::mega)
+                swapab ? DecodeKernel::swapab : DecodeKernel::mega)
           << tokens << " tokens, tp " << tp;
+    }
   }
 }
 

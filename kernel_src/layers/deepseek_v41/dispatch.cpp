@@ -13,16 +13,16 @@ namespace {
 namespace decode = dsv41_decode;
 
 // Where dsv41_swapab_decode is faster than dsv41_mega_decode, by kiln_dsv41_decode_bench. An H200
-// holds 17 clusters of swap-AB's six blocks at once: with up to 34 tokens it takes two turns. Of
-// the other one's clusters it holds 22 of five blocks and 30 of four: with more tokens a token has
-// fewer.
+// holds 22 clusters of five blocks at once, swap-AB's with many tokens: with up to 44 it takes two
+// turns, with up to 66 three, of which 64 were measured. Of the other one's clusters it holds 22 of
+// five blocks, 30 of four and 66 of two: with more tokens a token has fewer.
 struct Measured {
   std::string_view architecture;
   u32 heads;
   SwapabTokens tokens;
 };
-constexpr std::array kMeasured = {Measured{"sm_90a", 16, {{{0, 17}, {23, 34}}}},
-                                  Measured{"sm_90a", 32, {{{0, 17}, {31, 34}}}}};
+constexpr std::array kMeasured = {Measured{"sm_90a", 16, {{{0, 64}}}},
+                                  Measured{"sm_90a", 32, {{{0, 22}, {31, 44}}}}};
 // Of other architectures and head counts.
 constexpr SwapabTokens kUnmeasured = {{{0, 16}}};
 
