@@ -187,6 +187,16 @@ Found Store::find(const Digest& name, std::string_view key_text) const {
   return state_->find(name, key_text);
 }
 
+std::shared_ptr<const void> Store::keep_open() const {
+  const auto& state = *state_;
+  state.tree.begin_reading();
+  for (const auto& below : state.below) below->tier->begin_reading();
+  return {&state, [](const State* kept) {
+            kept->tree.end_reading();
+            for (const auto& below : kept->below) below->tier->end_reading();
+          }};
+}
+
 Result<Entry> Store::read(const Digest& name) const {
   std::string why = "there is no such entry";
   std::string where = name.hex();

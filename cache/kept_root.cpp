@@ -1,0 +1,54 @@
+#include "cache/kept_root.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "cache/trust.hpp"
+
+namespace kiln::cache {
+
+void KeptRoot::begin() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++users_;
+}
+
+void KeptRoot::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (--users_ == 0) fd_.reset();
+}
+
+void KeptRoot::keep(const SystemCalls& calls, Fd root) {
+  const std::lock_guard lock(mutex_);
+  struct stat status {};
+  if (users_ == 0 || calls.fstat(root.get(), &status) != 0) return;
+  fd_ = std::make_shared<const Fd>(std::move(root));
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+}
+
+std::shared_ptr<const Fd> KeptRoot::get(const Root& root) const {
+  std::shared_ptr<const Fd> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = fd_;
+  }
+  if (kept == nullptr) return nullptr;
+  // The number may be that of another file by now, where a program closes what it has not opened.
+  struct stat status {};
+  const bool same = root.calls().fstat(kept->get(), &status) == 0 && is_ours(status);
+  return same && distrust(status, root.trust()).empty() ? kept : nullptr;
+}
+
+bool KeptRoot::is_current(const Root& root) const {
+  struct stat status {};
+  return root.calls().fstatat(AT_FDCWD, root.path().c_str(), &status, 0) == 0 && is_ours(status);
+}
+
+bool KeptRoot::is_ours(const struct stat& status) const {
+  const std::lock_guard lock(mutex_);
+  return status.st_dev == device_ && status.st_ino == inode_;
+}
+
+}  // namespace kiln::cache
