@@ -84,12 +84,15 @@ void read_unified_group(MachineLimits& limits, const fs::path& group) {
   }
 }
 
-void read_old_group(MachineLimits& limits, const fs::path& cpu, const fs::path& memory) {
+void read_old_cpu_group(MachineLimits& limits, const fs::path& cpu) {
   const auto quota = number_in(content_of(cpu / "cpu.cfs_quota_us"));  // "-1" is none
   const auto period = number_in(content_of(cpu / "cpu.cfs_period_us"));
   if (quota && period && *period)
     bound(limits, static_cast<double>(*quota) / static_cast<double>(*period),
           "the CPU quota of a cgroup");
+}
+
+void read_old_memory_group(MachineLimits& limits, const fs::path& memory) {
   // A number near 2^63 stands for no limit; the machine's own is smaller then.
   if (const auto limit = number_in(content_of(memory / "memory.limit_in_bytes"))) {
     const auto cached =
@@ -122,10 +125,10 @@ void read_groups(MachineLimits& limits, const fs::path& root) {
       for (const auto& group : with_parents(mounts, path)) read_unified_group(limits, group);
     if (controllers.find(",cpu,") != std::string::npos)
       for (const auto& group : with_parents(mounts / "cpu", path))
-        read_old_group(limits, group, {});
+        read_old_cpu_group(limits, group);
     if (controllers.find(",memory,") != std::string::npos)
       for (const auto& group : with_parents(mounts / "memory", path))
-        read_old_group(limits, {}, group);
+        read_old_memory_group(limits, group);
   }
 }
 
