@@ -1,5 +1,7 @@
 // The kernels of a warmup that wait for a compile: in which order, and which of them may begin.
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,6 +15,9 @@ using std::chrono::milliseconds;
 
 // To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
 constexpr std::size_t kSharersOfAHeader = 3;
+constexpr std::size_t kMissesOfAColdCache = 3;
+// How many busy keys in a row a thread tries before it gives up to find one for itself.
+constexpr unsigned kColdTries = 16;
 
 }  // namespace
 
@@ -20,9 +25,7 @@ constexpr std::size_t kSharersOfAHeader = 3;
 // fit into memory and what they took before.
 void WarmupRun::plan() {
   if (waiting_.empty()) return;
-  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
-  jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
-  resident_before_ = resident_bytes();
+  plan_jobs();
   plan_headers();
   milliseconds sum{};
   std::size_t known = 0;
@@ -40,6 +43,46 @@ void WarmupRun::plan() {
     if (!task->expected_known) task->expected.time = mean;
     wait_in_line(*task);
   }
+}
+
+void WarmupRun::plan_jobs() {
+  if (std::exchange(jobs_planned_, true)) return;
+  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
+  jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
+  resident_before_ = resident_bytes();
+}
+
+// Where the first look-ups find nothing and nothing is known of how long anything takes, there is
+// little to look for and no order to keep: each thread compiles one kernel before it looks on, so
+// that many processes on an empty cache all compile at once.
+WarmupRun::Task* WarmupRun::first_of_a_cold_cache() {
+  if (to_look_.empty()) return nullptr;
+  if (cold_ == Cold::unknown && missed_ >= kMissesOfAColdCache && !waiting_.empty()) {
+    const auto& some = *waiting_.begin()->second->request;
+    cold_ = state_.hints.any() || state_.service.shared_header_of(some) ? Cold::no : Cold::yes;
+    if (cold_ == Cold::yes) plan_jobs();
+  }
+  if (cold_ != Cold::yes || begun_cold_ >= threads_ || busy_in_a_row_ >= kColdTries) return nullptr;
+  const bool has_room = compiling_ == 0 || !limits_.memory_bytes ||
+                        compiling_bytes_ + usual_bytes_ <= *limits_.memory_bytes;
+  if (compiling_ >= jobs_.jobs || !has_room) return nullptr;
+  ++begun_cold_;
+  // The first in line, or where others are at it any of its rank, looked up or not.
+  const auto rank = waiting_.empty() ? to_look_.front()->rank : waiting_.begin()->second->rank;
+  const auto other = std::find_if(to_look_.begin(), to_look_.end(),
+                                  [&](const Task* task) { return task->rank != rank; });
+  const auto not_looked = static_cast<std::size_t>(other - to_look_.begin());
+  const auto in_line = waiting_.size();
+  const auto at = work_is_shared_ ? random_() % (not_looked + in_line) : 0;
+  if (in_line != 0 && (at >= not_looked || !work_is_shared_)) {
+    auto* const task = waiting_.begin()->second;
+    waiting_.erase(waiting_.begin());
+    return task;
+  }
+  auto* const task = to_look_[at];
+  to_look_.erase(to_look_.begin() + static_cast<std::ptrdiff_t>(at));
+  task->touched = task->looked = Clock::now();
+  return task;
 }
 
 // A header pays where several programs in one process use it.
@@ -80,18 +123,37 @@ std::uint64_t WarmupRun::bytes_of(const Task& task) const {
   return task.expected.peak_bytes != 0 ? task.expected.peak_bytes : usual_bytes_;
 }
 
-// The first in line for which there is a job and memory; the first of all where nothing runs.
-WarmupRun::Task* WarmupRun::fitting() {
-  if (alone_ || compiling_ >= jobs_.jobs) return nullptr;
+// The first in line for which there is a job and memory; the first of all where nothing runs. What
+// others compile is only looked at now and then, which takes neither.
+WarmupRun::Step WarmupRun::next_in_line() {
+  const bool has_job = !alone_ && compiling_ < jobs_.jobs;
+  const auto now = Clock::now();
   for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
     auto* const task = at->second;
-    if (compiling_ != 0 && limits_.memory_bytes &&
-        compiling_bytes_ + bytes_of(*task) > *limits_.memory_bytes)
-      continue;
+    const bool fits = has_job && (compiling_ == 0 || !limits_.memory_bytes ||
+                                  compiling_bytes_ + bytes_of(*task) <= *limits_.memory_bytes);
+    if (!fits && !task->was_busy) continue;
     waiting_.erase(at);
-    return task;
+    return {task, fits && now >= task->try_again ? Reach::make : Reach::look};
   }
-  return nullptr;
+  return {};
+}
+
+WarmupRun::Step WarmupRun::begin(Task& task, Reach reach) {
+  // The first time; later it waits for somebody else, or for another try.
+  if (!task.began) {
+    task.queue = Clock::now() - task.looked;
+    compiling_changed_ = true;
+  }
+  task.began = Clock::now();
+  if (reach == Reach::look) return {&task, reach, /*of_line=*/true};
+  task.compiling = true;
+  if (const auto limit = state_.options.compile_limit; limit.count() > 0)
+    task.overdue = *task.began + limit;
+  ++compiling_;
+  task.reserved_bytes = bytes_of(task);
+  compiling_bytes_ += task.reserved_bytes;
+  return {&task, reach, /*of_line=*/true};
 }
 
 }  // namespace kiln

@@ -15,7 +15,9 @@ constexpr unsigned kBusyInARow = 4;
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
 constexpr int kPartOfWait = 8;
-constexpr std::chrono::microseconds kShortestSleep{2000}, kLongestSleep{40000};
+constexpr std::chrono::microseconds kShortestSleep{1000}, kLongestSleep{40000};
+// A look takes a third of a try at the lock; in between it is enough to see when the others end.
+constexpr milliseconds kBetweenTries{10};
 // Between looks at the clock and at who wants the warmup to end.
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
@@ -61,7 +63,7 @@ void WarmupRun::work(unsigned lane) {
     auto outcome = take(*step.task, step.reach);
     lock.lock();
     --active_;
-    const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
+    const bool stays = settle(step, std::move(outcome), lane);
     changed_.notify_all();
     tell_driver();
     if (!stays) return;
@@ -93,6 +95,7 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
+    if (auto* const task = first_of_a_cold_cache()) return begin(*task);
     if (!to_look_.empty()) {
       auto* const task = to_look_.front();
       to_look_.pop_front();
@@ -105,27 +108,14 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
       // With several keys taken in a row most are: there is more to wait for than to do, and to try
       // them all would keep the processor from those that compile.
       const bool rests = !busy_.empty() && busy_in_a_row_ >= kBusyInARow;
-      auto* task = rests ? nullptr : fitting();
-      if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
-        task = to_retry_.front();
+      auto step = rests ? Step() : next_in_line();
+      if (step.task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
+        step.task = to_retry_.front();
+        step.reach = Reach::make;
         to_retry_.pop_front();
         alone_ = true;
       }
-      if (task != nullptr) {
-        // The first time; later it waits for somebody else, or for another try.
-        if (!task->began) {
-          task->queue = Clock::now() - task->looked;
-          compiling_changed_ = true;
-        }
-        task->began = Clock::now();
-        task->compiling = true;
-        if (const auto limit = state_.options.compile_limit; limit.count() > 0)
-          task->overdue = *task->began + limit;
-        ++compiling_;
-        task->reserved_bytes = bytes_of(*task);
-        compiling_bytes_ += task->reserved_bytes;
-        return {task, Reach::make};
-      }
+      if (step.task != nullptr) return begin(*step.task, step.reach);
       // What is left is in other hands, or waits for memory that is in use here.
       if (!busy_.empty()) {
         if (!ended_.empty()) finished_.notify_all();
@@ -165,17 +155,20 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   return outcome;
 }
 
-bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane) {
+bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigned lane) {
+  auto& task = *step.task;
   const auto now = Clock::now();
-  if (reach == Reach::look) {
+  if (!step.of_line) {
     --looking_;
     task.looked = now;
     if (!outcome) {
+      ++missed_;
       wait_in_line(task);
       return true;
     }
+    cold_ = Cold::no;
     task.began = task.touched;
-  } else if (!task.given_up) {
+  } else if (step.reach == Reach::make && !task.given_up) {
     --compiling_;
     compiling_bytes_ -= task.reserved_bytes;
     alone_ = false;
@@ -183,12 +176,15 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   }
   if (task.given_up) return false;
   if (!outcome) {
+    if (!planned_) --begun_cold_;
     task.was_busy = true;
+    if (step.reach == Reach::make) task.try_again = now + kBetweenTries;
     ++busy_in_a_row_;
     busy_.push_back(&task);
     share_work();
     return true;
   }
+  if (outcome->origin != Origin::compiled && outcome->origin != Origin::failed) cold_ = Cold::no;
   busy_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
@@ -225,6 +221,8 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     report.usage = outcome->artifact->facts.usage;
     report.log = outcome->artifact->facts.log;
   }
+  // What it was made of is of no use any more, and its memory serves the next one.
+  task.request.reset();
   finish(task);
   return true;
 }

@@ -66,33 +66,40 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     std::optional<Clock::time_point> overdue{};  // when its compile has taken too long
     std::uint64_t reserved_bytes = 0;            // while it compiles
     bool compiling = false;
-    bool was_busy = false;  // somebody else compiled it when it was tried last
-    bool given_up = false;  // its thread is left to the Runtime
-    bool ended = false;     // but not loaded or told of yet
+    bool was_busy = false;          // somebody else compiled it when it was tried last
+    Clock::time_point try_again{};  // until then it is only looked at
+    bool given_up = false;          // its thread is left to the Runtime
+    bool ended = false;             // but not loaded or told of yet
     bool done = false;
   };
   struct Step {
     Task* task = nullptr;
     Reach reach = Reach::look;
+    bool of_line = false;  // its turn came; else it is the first look at it
   };
+  // Whether the cache holds nothing, as far as can be told.
+  enum class Cold : unsigned char { unknown, yes, no };
   // By rank, then the longest first, then in order; see share_work().
   using Place = std::tuple<std::size_t, std::int64_t, std::size_t>;
 
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
+  Step begin(Task& task, Reach reach = Reach::make);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
-  bool settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane);
+  bool settle(const Step& step, std::optional<Outcome> outcome, unsigned lane);
+  Task* first_of_a_cold_cache();
   void plan();
+  void plan_jobs();
   void plan_headers();
   void wait_in_line(Task& task);
   void look_again();
   void share_work();
   std::uint64_t bytes_of(const Task& task) const;
-  Task* fitting();
+  Step next_in_line();
   void finish(Task& task);
   void give_up_overdue();
   Progress progress_now() const;
@@ -125,6 +132,10 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::uint64_t compiling_bytes_ = 0;
   bool alone_ = false;
   bool planned_ = false;
+  bool jobs_planned_ = false;
+  std::size_t missed_ = 0;  // by look-ups
+  Cold cold_ = Cold::unknown;
+  unsigned begun_cold_ = 0;  // compiles, before all was looked up
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
   unsigned lanes_ = 0;
