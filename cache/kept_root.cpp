@@ -16,7 +16,9 @@ void KeptRoot::begin() noexcept {
 
 void KeptRoot::end() noexcept {
   const std::lock_guard lock(mutex_);
-  if (--users_ == 0) fd_.reset();
+  if (--users_ != 0) return;
+  fd_.reset();
+  locks_.reset();
 }
 
 void KeptRoot::keep(const SystemCalls& calls, Fd root) {
@@ -44,6 +46,22 @@ std::shared_ptr<const Fd> KeptRoot::get(const Root& root) const {
 bool KeptRoot::is_current(const Root& root) const {
   struct stat status {};
   return root.calls().fstatat(AT_FDCWD, root.path().c_str(), &status, 0) == 0 && is_ours(status);
+}
+
+bool KeptRoot::shows_lock(off_t offset) const {
+  std::shared_ptr<const LockWatch> locks;
+  {
+    const std::lock_guard lock(mutex_);
+    locks = locks_;
+  }
+  // A lock file that was deleted shows those that are still at work since then, and no others.
+  return locks != nullptr && locks->is_held(offset);
+}
+
+void KeptRoot::watch_locks(const SystemCalls& calls) {
+  const std::lock_guard lock(mutex_);
+  if (users_ != 0 && fd_ != nullptr && locks_ == nullptr)
+    locks_ = std::make_shared<const LockWatch>(calls, fd_->get());
 }
 
 bool KeptRoot::is_ours(const struct stat& status) const {

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "cache/file.hpp"
+#include "cache/lock_file.hpp"
 #include "cache/root.hpp"
 
 namespace kiln::cache {
@@ -29,12 +30,18 @@ class KeptRoot {
   /// Whether the path of `root` leads to what is kept.
   bool is_current(const Root& root) const;
 
+  /// Whether a byte of the lock file is seen to be locked; false where it has to be tried. Sees
+  /// something from the first watch_locks() on.
+  bool shows_lock(off_t offset) const;
+  void watch_locks(const SystemCalls& calls);
+
  private:
   bool is_ours(const struct stat& status) const;
 
   mutable std::mutex mutex_;
   unsigned users_ = 0;
   std::shared_ptr<const Fd> fd_;
+  std::shared_ptr<const LockWatch> locks_;
   dev_t device_ = 0;
   ino_t inode_ = 0;
 };

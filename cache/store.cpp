@@ -265,7 +265,7 @@ Status Store::discard(const Digest& name) {
 
 LockAttempt Store::try_lock(const Digest& name) {
   if (!state_->has_directory()) return {};
-  auto attempt = LockedByte::try_lock(state_->root(), lock_offset(name));
+  auto attempt = state_->tree.try_lock(lock_offset(name));
   if (attempt.error != 0) attempt.reason = state_->root().explain(attempt.error);
   if (!attempt.reason.empty())
     state_->warn_of_trouble(attempt.error, "cannot lock in the cache " + state_->root().path() +

@@ -48,6 +48,13 @@ Examined Tree::look_up(const Place& place, const Digest& name,
   return there;
 }
 
+LockedByte::Attempt Tree::try_lock(off_t offset) const {
+  if (kept_.shows_lock(offset)) return {.outcome = LockOutcome::busy};
+  auto attempt = LockedByte::try_lock(root_, offset);
+  if (attempt.outcome == LockOutcome::busy) kept_.watch_locks(root_.calls());
+  return attempt;
+}
+
 int Tree::list_files(int base, const std::string& parent, const std::string& digits,
                      std::vector<EntryInfo>& found) const {
   const SystemCalls& calls = root_.calls();

@@ -35,6 +35,9 @@ class Tree {
   void begin_reading() const noexcept { kept_.begin(); }
   void end_reading() const noexcept { kept_.end(); }
 
+  /// LockedByte::try_lock() of the root, which between the two takes less time for a busy one.
+  LockedByte::Attempt try_lock(off_t offset) const;
+
   /// As Store::list().
   Result<std::vector<EntryInfo>> list() const;
   /// In order of kind and name, with `record_kind` set.

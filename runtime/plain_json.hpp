@@ -4,6 +4,7 @@
 // Threads: a function of its arguments.
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,13 @@ class PlainJson {
   static constexpr int kDeepest = 8;
   static constexpr std::ptrdiff_t kMostDigits = 18;  // which 64 bits hold
   static constexpr auto kUnknownSize = static_cast<std::size_t>(-1);
+  // The quote, and what no plain text holds.
+  static constexpr auto kEndsText = [] {
+    std::array<bool, 256> ends{};
+    for (std::size_t c = 0; c < ends.size(); ++c)
+      ends[c] = c < ' ' || c > '~' || c == '"' || c == '\\';
+    return ends;
+  }();
 
   bool take(char c) {
     if (at_ == end_ || *at_ != c) return false;
@@ -61,8 +69,7 @@ class PlainJson {
 
   bool string() {
     const char* const begin = ++at_;
-    for (; at_ != end_ && *at_ != '"'; ++at_)
-      if (*at_ < ' ' || *at_ > '~' || *at_ == '\\') return false;
+    while (at_ != end_ && !kEndsText[static_cast<unsigned char>(*at_)]) ++at_;
     text_.assign(begin, at_);
     return take('"');
   }

@@ -15,9 +15,10 @@ using std::chrono::milliseconds;
 
 // To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
 constexpr std::size_t kSharersOfAHeader = 3;
-constexpr std::size_t kMissesOfAColdCache = 3;
-// How many busy keys in a row a thread tries before it gives up to find one for itself.
-constexpr unsigned kColdTries = 16;
+constexpr unsigned kMissesInARow = 3;
+// With several keys taken in a row most are: there is more to wait for than to do, and to try them
+// all would keep the processor from those that compile. Who has not begun yet tries more of them.
+constexpr unsigned kBusyInARow = 4, kColdTries = 16;
 
 }  // namespace
 
@@ -53,36 +54,48 @@ void WarmupRun::plan_jobs() {
 }
 
 // Where the first look-ups find nothing and nothing is known of how long anything takes, there is
-// little to look for and no order to keep: each thread compiles one kernel before it looks on, so
-// that many processes on an empty cache all compile at once.
-WarmupRun::Task* WarmupRun::first_of_a_cold_cache() {
-  if (to_look_.empty()) return nullptr;
-  if (cold_ == Cold::unknown && missed_ >= kMissesOfAColdCache && !waiting_.empty()) {
+// little to look for and no order to keep.
+bool WarmupRun::is_cold() {
+  if (cold_ == Cold::unknown && missed_in_a_row_ >= kMissesInARow && !waiting_.empty()) {
     const auto& some = *waiting_.begin()->second->request;
     cold_ = state_.hints.any() || state_.service.shared_header_of(some) ? Cold::no : Cold::yes;
     if (cold_ == Cold::yes) plan_jobs();
   }
-  if (cold_ != Cold::yes || begun_cold_ >= threads_ || busy_in_a_row_ >= kColdTries) return nullptr;
+  return cold_ == Cold::yes && !to_look_.empty();
+}
+
+// On a cold cache each thread compiles one kernel before it looks on, so that many processes all
+// compile at once; and where there are others, one more whenever a few are missing in a row.
+bool WarmupRun::compiles_before_it_looks_on() const {
   const bool has_room = compiling_ == 0 || !limits_.memory_bytes ||
                         compiling_bytes_ + usual_bytes_ <= *limits_.memory_bytes;
-  if (compiling_ >= jobs_.jobs || !has_room) return nullptr;
-  ++begun_cold_;
-  // The first in line, or where others are at it any of its rank, looked up or not.
+  return missed_in_a_row_ >= kMissesInARow && (work_is_shared_ || cold_compiles_ < threads_) &&
+         compiling_ < jobs_.jobs && has_room;
+}
+
+bool WarmupRun::most_are_busy() const {
+  const bool has_none_yet = cold_ == Cold::yes && !planned_ && cold_compiles_ == 0;
+  return busy_in_a_row_ >= (has_none_yet ? kColdTries : kBusyInARow);
+}
+
+// The first in line, or where others are at it any of its rank, looked at or not.
+WarmupRun::Task& WarmupRun::cold_choice() {
   const auto rank = waiting_.empty() ? to_look_.front()->rank : waiting_.begin()->second->rank;
   const auto other = std::find_if(to_look_.begin(), to_look_.end(),
                                   [&](const Task* task) { return task->rank != rank; });
   const auto not_looked = static_cast<std::size_t>(other - to_look_.begin());
   const auto in_line = waiting_.size();
-  const auto at = work_is_shared_ ? random_() % (not_looked + in_line) : 0;
-  if (in_line != 0 && (at >= not_looked || !work_is_shared_)) {
+  const auto at = work_is_shared_ ? random_() % (not_looked + in_line) : not_looked;
+  if (in_line != 0 && at >= not_looked) {
     auto* const task = waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
-    return task;
+    return *task;
   }
-  auto* const task = to_look_[at];
-  to_look_.erase(to_look_.begin() + static_cast<std::ptrdiff_t>(at));
+  const auto chosen = to_look_.begin() + static_cast<std::ptrdiff_t>(at % not_looked);
+  auto* const task = *chosen;
+  to_look_.erase(chosen);
   task->touched = task->looked = Clock::now();
-  return task;
+  return *task;
 }
 
 // A header pays where several programs in one process use it.
@@ -154,6 +167,30 @@ WarmupRun::Step WarmupRun::begin(Task& task, Reach reach) {
   task.reserved_bytes = bytes_of(task);
   compiling_bytes_ += task.reserved_bytes;
   return {&task, reach, /*of_line=*/true};
+}
+
+// While others compile.
+void WarmupRun::rest(std::unique_lock<std::mutex>& lock) {
+  if (!ended_.empty()) finished_.notify_all();
+  const auto sleep = time_to_sleep();
+  lock.unlock();
+  state_.service.wait_for_change(sleep);
+  lock.lock();
+  busy_in_a_row_ = 0;
+}
+
+// What compiles took, for later warmups. By the driver when nothing else happens: each is a file,
+// and nobody waits for it.
+void WarmupRun::note_costs(std::unique_lock<std::mutex>& lock) {
+  const auto tasks = std::exchange(to_note_, {});
+  if (tasks.empty()) return;
+  lock.unlock();
+  // These reports change no more.
+  for (const auto* const task : tasks)
+    state_.hints.note(
+        *task->spec, task->report.architecture,
+        {std::chrono::duration_cast<milliseconds>(task->report.compile), task->report.peak_bytes});
+  lock.lock();
 }
 
 }  // namespace kiln

@@ -10,7 +10,6 @@ using std::chrono::milliseconds;
 
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
-constexpr unsigned kBusyInARow = 4;
 // Between looks at busy keys: a part of the time for which none has ended, so that a short compile
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
@@ -95,7 +94,15 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
-    if (auto* const task = first_of_a_cold_cache()) return begin(*task);
+    if (is_cold() && compiles_before_it_looks_on()) {
+      if (!most_are_busy()) {
+        ++cold_compiles_;
+        return begin(cold_choice());
+      }
+      rest(lock);
+      missed_in_a_row_ = 0;
+      continue;
+    }
     if (!to_look_.empty()) {
       auto* const task = to_look_.front();
       to_look_.pop_front();
@@ -105,9 +112,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      // With several keys taken in a row most are: there is more to wait for than to do, and to try
-      // them all would keep the processor from those that compile.
-      const bool rests = !busy_.empty() && busy_in_a_row_ >= kBusyInARow;
+      const bool rests = !busy_.empty() && most_are_busy();
       auto step = rests ? Step() : next_in_line();
       if (step.task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         step.task = to_retry_.front();
@@ -118,13 +123,8 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
       if (step.task != nullptr) return begin(*step.task, step.reach);
       // What is left is in other hands, or waits for memory that is in use here.
       if (!busy_.empty()) {
-        if (!ended_.empty()) finished_.notify_all();
-        const auto sleep = time_to_sleep();
-        lock.unlock();
-        state_.service.wait_for_change(sleep);
-        lock.lock();
+        rest(lock);
         // Two; settle() goes on for as long as they are there.
-        busy_in_a_row_ = 0;
         look_again();
         look_again();
         continue;
@@ -148,10 +148,6 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   auto outcome = state_.service.advance(*task.request, reach);
   if (!outcome) return outcome;
   state_.note(task.id, *task.spec, *task.request, task.report.architecture, *outcome);
-  if (outcome->origin == Origin::compiled)
-    state_.hints.note(
-        *task.spec, task.report.architecture,
-        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
   return outcome;
 }
 
@@ -162,11 +158,10 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     --looking_;
     task.looked = now;
     if (!outcome) {
-      ++missed_;
+      ++missed_in_a_row_;
       wait_in_line(task);
       return true;
     }
-    cold_ = Cold::no;
     task.began = task.touched;
   } else if (step.reach == Reach::make && !task.given_up) {
     --compiling_;
@@ -176,7 +171,7 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
   }
   if (task.given_up) return false;
   if (!outcome) {
-    if (!planned_) --begun_cold_;
+    if (!planned_) --cold_compiles_;
     task.was_busy = true;
     if (step.reach == Reach::make) task.try_again = now + kBetweenTries;
     ++busy_in_a_row_;
@@ -184,8 +179,10 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     share_work();
     return true;
   }
-  if (outcome->origin != Origin::compiled && outcome->origin != Origin::failed) cold_ = Cold::no;
-  busy_in_a_row_ = 0;
+  const bool found = outcome->origin != Origin::compiled && outcome->origin != Origin::failed;
+  if (found && step.of_line && !planned_) --cold_compiles_;
+  if (found && cold_compiles_ == 0 && !work_is_shared_) cold_ = Cold::no;
+  busy_in_a_row_ = missed_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
 
@@ -209,6 +206,7 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     to_retry_.push_back(&task);
     return true;
   }
+  if (outcome->origin == Origin::compiled) to_note_.push_back(&task);
   report.origin = outcome->origin;
   report.status = outcome->status;
   report.stored = outcome->stored;
@@ -341,8 +339,8 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
       tell(&task.report);
     } else if (std::exchange(compiling_changed_, false)) {
       tell(nullptr);
-    } else {
-      finished_.wait_for(lock, kTick);
+    } else if (finished_.wait_for(lock, kTick) == std::cv_status::timeout) {
+      note_costs(lock);
     }
     if (options.cancel.stop_requested()) stop("cancelled");
     if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())
@@ -351,6 +349,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   }
   // Every thread leaves by itself once all is done; when stopped, after its compile at most.
   finished_.wait_for(lock, kPatience, [&] { return threads_ == 0; });
+  note_costs(lock);
   // Finished in the meantime, and so stored; there is no time to load it.
   for (auto* const task : std::exchange(ended_, {})) {
     task->done = !load || !task->report.status;

@@ -86,12 +86,16 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
   Step begin(Task& task, Reach reach = Reach::make);
+  void rest(std::unique_lock<std::mutex>& lock);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
   bool settle(const Step& step, std::optional<Outcome> outcome, unsigned lane);
-  Task* first_of_a_cold_cache();
+  bool is_cold();
+  bool compiles_before_it_looks_on() const;
+  bool most_are_busy() const;
+  Task& cold_choice();
   void plan();
   void plan_jobs();
   void plan_headers();
@@ -101,6 +105,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::uint64_t bytes_of(const Task& task) const;
   Step next_in_line();
   void finish(Task& task);
+  void note_costs(std::unique_lock<std::mutex>& lock);
   void give_up_overdue();
   Progress progress_now() const;
   void stop(std::string why);
@@ -127,15 +132,16 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report
+  std::vector<Task*> to_note_;  // whose cost no hint tells yet
   std::size_t looking_ = 0;
   std::size_t compiling_ = 0;
   std::uint64_t compiling_bytes_ = 0;
   bool alone_ = false;
   bool planned_ = false;
   bool jobs_planned_ = false;
-  std::size_t missed_ = 0;  // by look-ups
   Cold cold_ = Cold::unknown;
-  unsigned begun_cold_ = 0;  // compiles, before all was looked up
+  unsigned missed_in_a_row_ = 0;  // by first looks
+  unsigned cold_compiles_ = 0;    // before all was looked at
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
   unsigned lanes_ = 0;

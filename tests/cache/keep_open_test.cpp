@@ -94,6 +94,26 @@ TEST(KeepOpen, DamageIsSeenAndToldOnce) {
   EXPECT_EQ(f.warnings.size(), 1u);
 }
 
+// A busy lock is seen without a try, and one that is free is taken at once.
+TEST(KeepOpen, LocksOfOthersAreSeen) {
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const auto open = f.store.keep_open();
+  EXPECT_TRUE(finds(f.store, kKey));
+  Store other = f.reopened();
+  const auto name = digest_of(kKey);
+  for (int round = 0; round < 3; ++round) {
+    auto held = other.try_lock(name);
+    ASSERT_EQ(held.outcome, LockOutcome::held);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(f.store.try_lock(name).outcome, LockOutcome::busy);
+    EXPECT_EQ(f.store.try_lock(digest_of("k=2")).outcome, LockOutcome::held);
+    held.lock.release();
+    EXPECT_EQ(f.store.try_lock(name).outcome, LockOutcome::held);
+    // The lock file of a tree that is deleted shows nothing of that in its place.
+    if (round == 1) fs::remove_all(f.root);
+  }
+}
+
 TEST(KeepOpen, ReadOnlyTiersAreKeptAsWell) {
   Fixture f;
   ASSERT_TRUE(publish(f.store, kKey).ok());
