@@ -46,11 +46,16 @@ void WarmupRun::plan() {
   }
 }
 
+JobCount WarmupRun::count_jobs(std::uint64_t compile_bytes) const {
+  if (asked_jobs_ == 1) return {1, "1 job: as asked; one may take what memory there is"};
+  return choose_jobs(asked_jobs_, limits_, compile_bytes);
+}
+
 void WarmupRun::plan_jobs() {
   if (std::exchange(jobs_planned_, true)) return;
   if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
-  jobs_ = choose_jobs(asked_jobs_, limits_, usual_bytes_);
-  resident_before_ = resident_bytes();
+  jobs_ = count_jobs(usual_bytes_);
+  if (jobs_.jobs > 1) resident_before_ = resident_bytes();
 }
 
 // Where the first look-ups find nothing and nothing is known of how long anything takes, there is

@@ -193,7 +193,8 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
   report.header_shared = outcome->header_shared;
   report.lane = lane;
   if (outcome->compile_time.count() > 0) {
-    if (const auto resident = resident_bytes(); resident > resident_before_ && !state_.workers)
+    if (const auto resident = jobs_.jobs > 1 && !state_.workers ? resident_bytes() : 0;
+        resident > resident_before_)
       usual_bytes_ = std::max(usual_bytes_, (resident - resident_before_) / (compiling_ + 1));
     if (outcome->peak_bytes != 0) usual_bytes_ = std::max(usual_bytes_, outcome->peak_bytes);
   }
@@ -302,7 +303,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   // What is wanted first is looked up first as well, so that a full cache gives it first.
   std::stable_sort(to_look_.begin(), to_look_.end(),
                    [](const Task* a, const Task* b) { return a->rank < b->rank; });
-  jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
+  jobs_.jobs = count_jobs(1).jobs;
   if (options.cancel.stop_requested()) stop("cancelled");
   const auto wanted = stopped_ ? 0 : std::min<std::size_t>(tasks_.size(), jobs_.jobs);
   while (threads_ < wanted && start_thread()) continue;

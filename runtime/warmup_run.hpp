@@ -36,7 +36,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   WarmupRun(Runtime::State& state, unsigned asked_jobs)
       : state_(state),
         asked_jobs_(asked_jobs),
-        limits_(machine_limits(/*in_process=*/state.workers == nullptr)) {}
+        limits_(asked_jobs == 1 ? MachineLimits()
+                                : machine_limits(/*in_process=*/state.workers == nullptr)) {}
 
   /// `rank`: that of its group; kernels of a lower one come first.
   void add(KernelId id, const KernelSpec& spec, std::string architecture, std::string group,
@@ -97,6 +98,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool most_are_busy() const;
   Task& cold_choice();
   void plan();
+  JobCount count_jobs(std::uint64_t compile_bytes) const;
   void plan_jobs();
   void plan_headers();
   void wait_in_line(Task& task);
@@ -113,7 +115,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
 
   Runtime::State& state_;
   const unsigned asked_jobs_;
-  const MachineLimits limits_;
+  const MachineLimits limits_;  // not read for one job, which is never one too many
   const Clock::time_point start_ = Clock::now();
   std::atomic<bool> stopped_{false};
 
