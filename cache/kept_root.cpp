@@ -1,28 +1,47 @@
 #include "cache/kept_root.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
+#include <mutex>
 #include <utility>
 
 #include "cache/trust.hpp"
 
 namespace kiln::cache {
+namespace {
+
+// One for all, so that a fork can take it: no child is to lack the thread that holds it.
+constinit std::mutex roots_mutex;
+
+void hold_roots() {
+  roots_mutex.lock();
+}
+void release_roots() {
+  roots_mutex.unlock();
+}
+
+// Before main, since a fork in the middle of a first use would leave a child without it.
+[[maybe_unused]] const int kRootsSurviveForks =
+    ::pthread_atfork(hold_roots, release_roots, release_roots);
+
+}  // namespace
 
 void KeptRoot::begin() noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(roots_mutex);
   ++users_;
 }
 
 void KeptRoot::end() noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(roots_mutex);
   if (--users_ != 0) return;
   fd_.reset();
   locks_.reset();
 }
 
 void KeptRoot::keep(const SystemCalls& calls, Fd root) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(roots_mutex);
   struct stat status {};
   if (users_ == 0 || calls.fstat(root.get(), &status) != 0) return;
   fd_ = std::make_shared<const Fd>(std::move(root));
@@ -33,7 +52,7 @@ void KeptRoot::keep(const SystemCalls& calls, Fd root) {
 std::shared_ptr<const Fd> KeptRoot::get(const Root& root) const {
   std::shared_ptr<const Fd> kept;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(roots_mutex);
     kept = fd_;
   }
   if (kept == nullptr) return nullptr;
@@ -51,7 +70,7 @@ bool KeptRoot::is_current(const Root& root) const {
 bool KeptRoot::shows_lock(off_t offset) const {
   std::shared_ptr<const LockWatch> locks;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(roots_mutex);
     locks = locks_;
   }
   // A lock file that was deleted shows those that are still at work since then, and no others.
@@ -59,13 +78,13 @@ bool KeptRoot::shows_lock(off_t offset) const {
 }
 
 void KeptRoot::watch_locks(const SystemCalls& calls) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(roots_mutex);
   if (users_ != 0 && fd_ != nullptr && locks_ == nullptr)
     locks_ = std::make_shared<const LockWatch>(calls, fd_->get());
 }
 
 bool KeptRoot::is_ours(const struct stat& status) const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(roots_mutex);
   return status.st_dev == device_ && status.st_ino == inode_;
 }
 

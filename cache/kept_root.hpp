@@ -3,14 +3,15 @@
 //
 // A hit may come through it whatever the path leads to by now. What is not found below it counts as
 // absent only while the path still leads there, so that a tree that was moved, deleted or put in
-// its place is seen at once. Threads: any member from any thread.
+// its place is seen at once.
+//
+// Threads: any member from any thread, also in a forked child.
 #pragma once
 
 #include <sys/stat.h>
 #include <sys/types.h>
 
 #include <memory>
-#include <mutex>
 
 #include "cache/file.hpp"
 #include "cache/lock_file.hpp"
@@ -38,7 +39,6 @@ class KeptRoot {
  private:
   bool is_ours(const struct stat& status) const;
 
-  mutable std::mutex mutex_;
   unsigned users_ = 0;
   std::shared_ptr<const Fd> fd_;
   std::shared_ptr<const LockWatch> locks_;

@@ -1,11 +1,15 @@
 // Store::keep_open(): look-ups through roots that stay open see what those by the path see.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "kiln/cache/store.hpp"
 #include "tests/cache/store_fixture.hpp"
@@ -112,6 +116,36 @@ TEST(KeepOpen, LocksOfOthersAreSeen) {
     // The lock file of a tree that is deleted shows nothing of that in its place.
     if (round == 1) fs::remove_all(f.root);
   }
+}
+
+TEST(KeepOpen, AForkAmongReadersLeavesTheChildWorking) {
+#ifdef KILN_EMULATED
+  GTEST_SKIP() << "QEMU itself does not survive a fork beside other threads";
+#endif
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer's allocator may be locked by another thread at the fork";
+#endif
+  Fixture f;
+  ASSERT_TRUE(publish(f.store, kKey).ok());
+  const auto open = f.store.keep_open();
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      while (!stop) EXPECT_TRUE(finds(f.store, kKey));
+    });
+  for (int round = 0; round < 200; ++round) {
+    const int status = test::in_child([&] {
+      ::alarm(20);  // a child that waits for a mutex dies of this
+      const auto again = f.store.keep_open();
+      if (!finds(f.store, kKey)) return 1;
+      return f.store.try_lock(digest_of(kKey)).outcome == LockOutcome::held ? 0 : 2;
+    });
+    EXPECT_EQ(status, 0) << "round " << round;
+    if (status != 0) break;
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
 }
 
 TEST(KeepOpen, ReadOnlyTiersAreKeptAsWell) {
