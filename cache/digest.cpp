@@ -18,8 +18,8 @@ namespace {
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr std::size_t kHalfDigits = 16;
 
-void append_half(std::string& text, std::uint64_t half) {
-  for (int shift = 60; shift >= 0; shift -= 4) text += kHexDigits[(half >> shift) & 0xF];
+void put_half(char* to, std::uint64_t half) noexcept {
+  for (int shift = 60; shift >= 0; shift -= 4) *to++ = kHexDigits[(half >> shift) & 0xF];
 }
 
 std::optional<std::uint64_t> half_from(std::string_view text) noexcept {
@@ -40,10 +40,9 @@ Digest digest_of(const void* bytes, std::size_t size) noexcept {
 }  // namespace
 
 std::string Digest::hex() const {
-  std::string text;
-  text.reserve(2 * kHalfDigits);
-  append_half(text, high);
-  append_half(text, low);
+  std::string text(2 * kHalfDigits, '0');
+  put_half(text.data(), high);
+  put_half(text.data() + kHalfDigits, low);
   return text;
 }
 

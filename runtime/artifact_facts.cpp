@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "runtime/grid_control.hpp"
+#include "runtime/plain_json.hpp"
 
 namespace kiln {
 namespace {
@@ -129,13 +130,13 @@ Json json_of(const std::vector<KernelParameter>& parameters) {
 
 }  // namespace
 
-Status read_cubin_facts(std::span<const std::byte> cubin, const CubinInfo& info,
-                        ArtifactFacts& facts) {
+Status read_cubin_facts(const CubinInfo& info, ArtifactFacts& facts) {
   const auto kernel = std::find_if(info.kernels.begin(), info.kernels.end(),
                                    [&](const auto& k) { return k.symbol == facts.symbol; });
   if (kernel == info.kernels.end())
     return Error(ErrorCode::invalid_argument, "the cubin holds no kernel " + facts.symbol);
-  KILN_TRY(const GridControl control, read_grid_control(cubin, info.architecture, facts.symbol));
+  KILN_TRY(const GridControl control,
+           read_grid_control(info.sections, info.symbols, info.architecture, facts.symbol));
   facts.usage.registers = kernel->registers;
   facts.usage.static_shared_bytes = kernel->static_shared_bytes;
   facts.parameters = kernel->parameters;
@@ -172,6 +173,9 @@ std::string to_json(const ArtifactFacts& facts) {
 }
 
 std::optional<ArtifactFacts> facts_from_json(std::string_view text) {
+  // That of to_json(), less a log.
+  FactsReader plain;
+  if (PlainJson(text, plain).read() && plain.complete()) return std::move(plain.facts);
   FactsReader reader;
   if (!Json::sax_parse(text, &reader) || !reader.complete()) return std::nullopt;
   return std::move(reader.facts);

@@ -20,8 +20,7 @@ namespace kiln {
 /// registers, shared memory, parameters, bounds and grid control. Done at a compile and at every
 /// hit, so that what decides about a launch is never older or other than the code.
 /// Errors  invalid_argument when the cubin has no such kernel.
-Status read_cubin_facts(std::span<const std::byte> cubin, const CubinInfo& info,
-                        ArtifactFacts& facts);
+Status read_cubin_facts(const CubinInfo& info, ArtifactFacts& facts);
 
 std::string to_json(const ArtifactFacts& facts);
 /// Empty when `text` is not what to_json() writes. Entries made before a fact was known lack it;

@@ -335,7 +335,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
   auto report = read_ptxas_report(log, facts.symbol);
   facts.usage = report.usage;
   facts.log = without_directories(std::move(report.rest), program.closure);
-  if (auto status = read_cubin_facts({artifact.cubin, artifact.cubin_bytes}, *info, facts); !status)
+  if (auto status = read_cubin_facts(*info, facts); !status)
     return Error(ErrorCode::compile_failed,
                  "kernel " + spec.name + " for " + facts.architecture +
                      ": what NVRTC made cannot be read: " + status.error().message(),

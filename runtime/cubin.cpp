@@ -6,8 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/elf.hpp"
-
 namespace kiln {
 namespace {
 
@@ -179,13 +177,16 @@ Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin) {
     return not_a_cubin("ELF machine " + std::to_string(header->machine));
   if (header->abi_version != kOldAbi && header->abi_version != kNewAbi)
     return not_a_cubin("unknown ABI version " + std::to_string(header->abi_version));
-  const auto sections = read_elf_sections(cubin);
-  if (!sections) return not_a_cubin(sections.error().message());
+  auto read = read_elf_sections(cubin);
+  if (!read) return not_a_cubin(read.error().message());
 
   CubinInfo info;
-  read_architecture(*header, *sections, info);
-  const auto symbols = read_elf_symbols(*sections);
-  const auto attributes = attributes_of(find_section(*sections, ".nv.info"));
+  info.sections = *std::move(read);
+  info.symbols = read_elf_symbols(info.sections);
+  const auto& sections = info.sections;
+  const auto& symbols = info.symbols;
+  read_architecture(*header, sections, info);
+  const auto attributes = attributes_of(find_section(sections, ".nv.info"));
   for (std::size_t index = 0; index < symbols.size(); ++index) {
     const ElfSymbol& symbol = symbols[index];
     if (!symbol.is_function() || (symbol.other & kSymbolIsKernel) == 0 ||
@@ -199,10 +200,10 @@ Result<CubinInfo> inspect_cubin(std::span<const std::byte> cubin) {
       if (code == kFrameSize || code == kStackSize)
         kernel.stack_bytes = std::max(kernel.stack_bytes, *number);
     }
-    read_kernel_attributes(find_section(*sections, ".nv.info." + kernel.symbol), kernel);
+    read_kernel_attributes(find_section(sections, ".nv.info." + kernel.symbol), kernel);
     if (!has_whole_parameter_table(kernel))
       return not_a_cubin("its table of the parameters of " + kernel.symbol + " is incomplete");
-    if (const auto* shared = find_section(*sections, ".nv.shared." + kernel.symbol)) {
+    if (const auto* shared = find_section(sections, ".nv.shared." + kernel.symbol)) {
       const auto reserved = info.architecture.sm >= kFirstWithReserved ? kReservedShared : 0;
       kernel.static_shared_bytes =
           static_cast<unsigned>(shared->size - std::min(shared->size, reserved));

@@ -13,6 +13,7 @@
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "runtime/architecture.hpp"
+#include "runtime/elf.hpp"
 
 namespace kiln {
 
@@ -31,6 +32,9 @@ struct CubinInfo {
   /// Whether the suffix is recorded. Where it is not, `architecture` has none.
   bool suffix_known = false;
   std::vector<CubinKernel> kernels{};  ///< in order of the symbol table
+  /// Views of the cubin, valid as long as its bytes.
+  std::vector<ElfSection> sections{};
+  std::vector<ElfSymbol> symbols{};
 };
 
 /// Errors  invalid_argument when `cubin` is not whole CUDA machine code, or does not say of each

@@ -72,7 +72,7 @@ Result<Explanation> Runtime::explain(KernelId id, std::string_view architecture)
   if (registered == nullptr)
     return Error(ErrorCode::invalid_argument,
                  "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
-  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  KILN_TRY(auto wish, state_->request(*registered, architecture));
   return state_->service.explain(wish);
 }
 

@@ -84,7 +84,12 @@ class References {
 Result<GridControl> read_grid_control(std::span<const std::byte> cubin,
                                       const Architecture& architecture, std::string_view symbol) {
   KILN_TRY(const auto sections, read_elf_sections(cubin));
-  const auto symbols = read_elf_symbols(sections);
+  return read_grid_control(sections, read_elf_symbols(sections), architecture, symbol);
+}
+
+Result<GridControl> read_grid_control(std::span<const ElfSection> sections,
+                                      std::span<const ElfSymbol> symbols,
+                                      const Architecture& architecture, std::string_view symbol) {
   const auto kernel = std::find_if(symbols.begin(), symbols.end(), [&](const ElfSymbol& s) {
     return s.is_function() && (s.other & kSymbolIsKernel) != 0 && s.name == symbol;
   });

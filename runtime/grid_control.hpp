@@ -11,6 +11,7 @@
 
 #include "kiln/error.hpp"
 #include "runtime/architecture.hpp"
+#include "runtime/elf.hpp"
 
 namespace kiln {
 
@@ -26,6 +27,11 @@ struct GridControl {
 /// Nothing below sm_90, which has neither instruction.
 /// Errors  invalid_argument when `cubin` is no cubin or has no such kernel.
 Result<GridControl> read_grid_control(std::span<const std::byte> cubin,
+                                      const Architecture& architecture, std::string_view symbol);
+
+/// The same of a cubin that is read already, `architecture` being its own.
+Result<GridControl> read_grid_control(std::span<const ElfSection> sections,
+                                      std::span<const ElfSymbol> symbols,
                                       const Architecture& architecture, std::string_view symbol);
 
 }  // namespace kiln

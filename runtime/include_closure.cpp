@@ -78,6 +78,16 @@ class Resolver {
     return sources_.find(name);
   }
 
+  const RootFile* locate(const std::string& spelling) {
+    asked_disk_ = true;
+    return roots_.locate(spelling);
+  }
+
+  const RootFile* place(std::size_t root, const std::string& relative) {
+    asked_disk_ = true;
+    return roots_.place(root, relative);
+  }
+
   void note_unknown(std::string reason) {
     if (why_not_.empty()) why_not_ = std::move(reason);
   }
@@ -140,7 +150,7 @@ class Resolver {
         return add_stub(use.spelling, *neighbour, '"' + *neighbour + '"', where);
       }
     }
-    if (const auto* found = roots_.locate(use.spelling)) {
+    if (const auto* found = locate(use.spelling)) {
       if (auto status = reach(*found, where); !status) return status;
       if (!quoted) return {};
       if (use.spelling.find('>') != std::string::npos)
@@ -240,16 +250,16 @@ class Resolver {
   const RootFile* locate_from_disk(const RootFile& file, const IncludeUse& use) {
     if (use.form == IncludeForm::quoted && use.kind != IncludeKind::include_next) {
       auto beside = std::string(directory_part(file.relative)) + use.spelling;
-      if (const auto* found = roots_.place(file.root, beside)) return found;
+      if (const auto* found = place(file.root, beside)) return found;
     }
-    return roots_.locate(use.spelling);
+    return locate(use.spelling);
   }
 
   Status from_disk(const RootFile& file, const IncludeUse& use) {
     const auto where = place_in(file.path, use.line);
     if (use.kind == IncludeKind::include_next)
       for (std::size_t root = 0; root < roots_.size(); ++root)
-        if (const auto* found = roots_.place(root, use.spelling))
+        if (const auto* found = place(root, use.spelling))
           if (auto status = reach(*found, where); !status) return status;
     if (meanings_.contains(use.spelling)) return {};
     if (use.spelling.starts_with('/')) {
@@ -278,8 +288,7 @@ class Resolver {
     for (const auto& file : memory_)
       for (const auto& use : file.source->scan.includes)
         if (use.form == IncludeForm::angle)
-          if (auto status = check(use, roots_.locate(use.spelling), file.name); !status)
-            return status;
+          if (auto status = check(use, locate(use.spelling), file.name); !status) return status;
     for (const auto& file : disk_)
       for (const auto& use : file.content->scan.includes)
         if (meanings_.contains(use.spelling))
@@ -291,25 +300,30 @@ class Resolver {
 
   Result<IncludeClosure> finish() {
     IncludeClosure closure;
-    closure.memory.push_back({memory_[0].name, memory_[0].source->text});
-    std::map<std::string, std::shared_ptr<const std::string>, std::less<>> headers;
+    const auto file = [](const std::string& name, const Source& source) {
+      return ProgramFile{name, source.text, source.digest};
+    };
+    closure.memory.push_back(file(memory_[0].name, *memory_[0].source));
+    std::map<std::string, ProgramFile, std::less<>> headers;
     for (std::size_t i = 1; i < memory_.size(); ++i)
-      headers.try_emplace(memory_[i].name, memory_[i].source->text);
+      headers.try_emplace(memory_[i].name, file(memory_[i].name, *memory_[i].source));
     for (const auto& [spelling, meaning] : meanings_)
       if (!meaning.stub.empty())
-        headers.try_emplace(spelling, std::make_shared<const std::string>(meaning.stub));
+        headers.try_emplace(
+            spelling, ProgramFile{spelling, std::make_shared<const std::string>(meaning.stub)});
     // What a computed name may be is not known: everything that has a name is on offer.
     if (computes_includes_) {
-      for (const auto& file : generated_) headers.try_emplace(file.name, file.text);
+      for (const auto& header : generated_) headers.try_emplace(header.name, header);
       for (const auto& name : sources_.names()) {
         KILN_TRY(const auto source, sources_.find(name));
-        if (source) headers.try_emplace(name, source->text);
+        if (source) headers.try_emplace(name, file(name, *source));
       }
     }
-    for (auto& [name, text] : headers) closure.memory.push_back({name, std::move(text)});
-    for (const auto& file : disk_) {
-      closure.disk.push_back({file.place->label, file.content->digest});
-      if (file.content->scan.byte_order_mark) closure.byte_order_marks.push_back(file.place->path);
+    for (auto& [name, header] : headers) closure.memory.push_back(std::move(header));
+    for (const auto& found : disk_) {
+      closure.disk.push_back({found.place->label, found.content->digest});
+      if (found.content->scan.byte_order_mark)
+        closure.byte_order_marks.push_back(found.place->path);
     }
     std::sort(closure.disk.begin(), closure.disk.end());
     if (!closure.disk.empty() || computes_includes_)
@@ -318,6 +332,7 @@ class Resolver {
     closure.unresolved.assign(unresolved_.begin(), unresolved_.end());
     closure.cacheable = why_not_.empty();
     closure.why_not = std::move(why_not_);
+    closure.memory_only = !asked_disk_ && !computes_includes_;
     return closure;
   }
 
@@ -336,6 +351,7 @@ class Resolver {
   PasteParts parts_;
   std::string pasted_at_;  // the first ##; empty for none
   bool computes_includes_ = false;
+  bool asked_disk_ = false;
 };
 
 }  // namespace

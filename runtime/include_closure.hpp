@@ -26,6 +26,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,6 +50,7 @@ inline constexpr std::string_view kProgramPrefix = "/kiln-embedded/";
 struct ProgramFile {
   std::string name{};
   std::shared_ptr<const std::string> text{};
+  std::optional<cache::Digest> digest{};  ///< of the text, where it is known
 };
 
 struct DiskFile {
@@ -69,6 +71,8 @@ struct IncludeClosure {
   std::vector<std::string> byte_order_marks{};
   bool cacheable = true;
   std::string why_not{};
+  /// Nothing was looked for on disk, so that the same sources give the same closure.
+  bool memory_only = true;
 };
 
 /// `generated` holds the texts made for this program, such as jit/key.cuh; `beside` the parts of

@@ -9,7 +9,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -20,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;  // old groups say a number near 2^63
 
 // Of a file of the kernel's, which tells no size; empty where there is none.
 std::string content_of(const fs::path& path) {
@@ -57,13 +57,21 @@ std::uint64_t left(std::uint64_t limit, std::uint64_t used) {
   return limit > used ? limit - used : 0;
 }
 
+// Takes the first line from `text`.
+std::string_view next_line(std::string_view& text) {
+  const auto end = std::min(text.find('\n'), text.size());
+  const auto line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
 // The value behind `name` in a list such as memory.stat or /proc/meminfo.
-std::optional<std::uint64_t> field_in(const std::string& text, std::string_view name) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+std::optional<std::uint64_t> field_in(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const auto line = next_line(text);
     if (!line.starts_with(name)) continue;
     const auto digit = line.find_first_of("0123456789", name.size());
-    if (digit != std::string::npos) return number_in(std::string_view(line).substr(digit));
+    if (digit != std::string_view::npos) return number_in(line.substr(digit));
   }
   return std::nullopt;
 }
@@ -84,14 +92,17 @@ void read_unified_group(MachineLimits& limits, const fs::path& group) {
   }
 }
 
-void read_old_group(MachineLimits& limits, const fs::path& cpu, const fs::path& memory) {
+void read_old_cpu_group(MachineLimits& limits, const fs::path& cpu) {
   const auto quota = number_in(content_of(cpu / "cpu.cfs_quota_us"));  // "-1" is none
   const auto period = number_in(content_of(cpu / "cpu.cfs_period_us"));
   if (quota && period && *period)
     bound(limits, static_cast<double>(*quota) / static_cast<double>(*period),
           "the CPU quota of a cgroup");
-  // A number near 2^63 stands for no limit; the machine's own is smaller then.
-  if (const auto limit = number_in(content_of(memory / "memory.limit_in_bytes"))) {
+}
+
+void read_old_memory_group(MachineLimits& limits, const fs::path& memory) {
+  const auto limit = number_in(content_of(memory / "memory.limit_in_bytes"));
+  if (limit && *limit < kNoLimit) {
     const auto cached =
         field_in(content_of(memory / "memory.stat"), "total_inactive_file ").value_or(0);
     const auto used = number_in(content_of(memory / "memory.usage_in_bytes")).value_or(0);
@@ -110,22 +121,22 @@ std::vector<fs::path> with_parents(const fs::path& mount, fs::path group) {
 
 void read_groups(MachineLimits& limits, const fs::path& root) {
   const auto mounts = root / "sys/fs/cgroup";
-  std::istringstream lines(
-      content_of(root / "proc/self/cgroup"));  // "0::/path", "4:cpu,cpuacct:/path"
-  for (std::string line; std::getline(lines, line);) {
+  const auto all = content_of(root / "proc/self/cgroup");  // "0::/path", "4:cpu,cpuacct:/path"
+  for (std::string_view lines = all; !lines.empty();) {
+    const auto line = next_line(lines);
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const auto controllers = "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
     const fs::path path = line.substr(second + 1);
     if (controllers == ",,")
       for (const auto& group : with_parents(mounts, path)) read_unified_group(limits, group);
     if (controllers.find(",cpu,") != std::string::npos)
       for (const auto& group : with_parents(mounts / "cpu", path))
-        read_old_group(limits, group, {});
+        read_old_cpu_group(limits, group);
     if (controllers.find(",memory,") != std::string::npos)
       for (const auto& group : with_parents(mounts / "memory", path))
-        read_old_group(limits, {}, group);
+        read_old_memory_group(limits, group);
   }
 }
 

@@ -54,7 +54,7 @@ void Runtime::State::note(KernelId id, const KernelSpec& spec, const CompileRequ
 }
 
 Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_view architecture) {
-  auto made = request(spec, architecture);
+  auto made = request(*registry.at(id), architecture);
   if (!made) return {.status = made.error()};
   const auto wish = std::make_shared<CompileRequest>(*std::move(made));
   auto known = service.held(*wish);

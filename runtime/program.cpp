@@ -1,5 +1,8 @@
 #include "runtime/program.hpp"
 
+#include <array>
+#include <charconv>
+#include <initializer_list>
 #include <utility>
 
 #include "runtime/key_header.hpp"
@@ -13,12 +16,23 @@ namespace {
 // the compiler adds by itself, another form of the facts.
 constexpr int kKeySchema = 1;
 constexpr std::string_view kToolchain = "toolchain";
+constexpr std::size_t kUsualKeyBytes = 512;
 
 // One field a line: label, length of the value in bytes, value. The length makes any value safe,
 // line ends included, and two different lists of fields never give one text.
+void add(std::string& text, std::string_view label, std::initializer_list<std::string_view> value) {
+  std::size_t size = 0;
+  for (const auto part : value) size += part.size();
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.begin(), digits.end(), size).ptr;
+  text.append(label) += ' ';
+  text.append(digits.begin(), end) += ' ';
+  for (const auto part : value) text.append(part);
+  text += '\n';
+}
+
 void add(std::string& text, std::string_view label, std::string_view value) {
-  text.append(label).append(" ").append(std::to_string(value.size())).append(" ");
-  text.append(value).append("\n");
+  add(text, label, {value});
 }
 
 Error bad_spec(const KernelSpec& spec, const std::string& what) {
@@ -66,9 +80,10 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
 
   auto header = make_key_header(spec.key);
   if (!header) return about(spec, header.error());
+  static const auto tensor_map_header = std::make_shared<const std::string>(kTensorMapHeader);
   const ProgramFile provided[] = {
-      {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header))},
-      {std::string(kTensorMapHeaderName), std::make_shared<const std::string>(kTensorMapHeader)}};
+      {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header)), {}},
+      {std::string(kTensorMapHeaderName), tensor_map_header, {}}};
   auto closure = resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs,
                                   program.options.parts.with(expression.parts));
   if (!closure) return about(spec, closure.error());
@@ -85,6 +100,7 @@ CompileKey key_of(const Program& program, std::string_view architecture,
                   const ToolchainId& toolchain) {
   const auto& spec = program.spec;
   std::string text;
+  text.reserve(kUsualKeyBytes);
   add(text, "schema", std::to_string(kKeySchema));
   add(text, "kernel", spec.name);
   if (spec.name_expression.empty())
@@ -92,11 +108,12 @@ CompileKey key_of(const Program& program, std::string_view architecture,
   else
     add(text, "name-expression", spec.name_expression);
   for (const auto& field : spec.key)
-    add(text, "field", field.name + " " + field.type + " " + field.value);
+    add(text, "field", {field.name, " ", field.type, " ", field.value});
   for (const auto& file : program.closure.memory)
-    add(text, "source", file.name + " " + cache::digest_of(*file.text).hex());
+    add(text, "source",
+        {file.name, " ", (file.digest ? *file.digest : cache::digest_of(*file.text)).hex()});
   for (const auto& file : program.closure.disk)
-    add(text, "header", file.label + " " + file.digest.hex());
+    add(text, "header", {file.label, " ", file.digest.hex()});
   add(text, "architecture", architecture);
   add(text, "builtins", spec.builtins == Builtins::minimal ? "minimal" : "full");
   for (const auto& option : program.options.arguments) add(text, "option", option);

@@ -1,6 +1,7 @@
 #include "runtime/registry.hpp"
 
 #include <functional>
+#include <utility>
 
 namespace kiln {
 
@@ -38,10 +39,10 @@ std::size_t Registry::Hash::operator()(const KernelSpec* spec) const noexcept {
   return hash;
 }
 
-Result<KernelId> Registry::add(const KernelSpec& spec) {
+Result<KernelId> Registry::add(const KernelSpec& spec, KnownProgram known) {
   const std::lock_guard lock(mutex_);
   const auto size = size_.load(std::memory_order_relaxed);
-  if (const auto known = known_.find(&spec); known != known_.end()) return KernelId{known->second};
+  if (const auto same = known_.find(&spec); same != known_.end()) return KernelId{same->second};
   if (size == kChunk * kChunks)
     return Error(ErrorCode::unsupported, "kernel " + spec.name + ": a Runtime holds at most " +
                                              std::to_string(kChunk * kChunks) +
@@ -49,7 +50,7 @@ Result<KernelId> Registry::add(const KernelSpec& spec) {
   auto& chunk = chunks_[size / kChunk];
   if (chunk == nullptr) chunk = std::make_unique<std::unique_ptr<Registered>[]>(kChunk);
   auto& slot = chunk[size % kChunk];
-  slot = std::make_unique<Registered>(spec);
+  slot = std::make_unique<Registered>(spec, std::move(known));
   known_.emplace(&slot->spec(), size);
   size_.store(size + 1, std::memory_order_release);
   return KernelId{size};

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,13 +19,25 @@
 
 namespace kiln {
 
+struct Program;
+
+/// The program of a spec's own root file, as long as the sources are those of that generation. Null
+/// where files on disk have a say, which may change at any time.
+struct KnownProgram {
+  std::shared_ptr<const Program> program{};
+  std::uint64_t generation = 0;
+};
+
 class Registered {
  public:
   static constexpr int kMaxDevices = 64;
 
-  explicit Registered(KernelSpec spec) : spec_(std::move(spec)) {}
+  Registered(KernelSpec spec, KnownProgram known)
+      : spec_(std::move(spec)), known_(std::move(known)) {}
 
   const KernelSpec& spec() const noexcept { return spec_; }
+  /// What it was when it was registered; see KnownProgram.
+  const KnownProgram& known() const noexcept { return known_; }
   /// Null until loaded on that device.
   const LoadedKernel* find(int ordinal) const noexcept {
     return loaded_[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
@@ -35,7 +48,8 @@ class Registered {
                                    std::atomic<std::uint64_t>& loads);
 
  private:
-  KernelSpec spec_;
+  const KernelSpec spec_;
+  const KnownProgram known_;
   std::array<std::atomic<const LoadedKernel*>, kMaxDevices> loaded_{};
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Library>> libraries_;  // by architecture
@@ -45,7 +59,7 @@ class Registered {
 class Registry {
  public:
   /// An equal spec gives the id that it has. Errors  unsupported when the table is full.
-  Result<KernelId> add(const KernelSpec& spec);
+  Result<KernelId> add(const KernelSpec& spec, KnownProgram known = {});
   /// Null for an id that is not of this registry.
   Registered* at(KernelId id) const noexcept {
     return id.index < size_.load(std::memory_order_acquire)

@@ -51,6 +51,14 @@ Status make_absolute(RuntimeOptions& options) {
   return {};
 }
 
+// The root file that `spec` has for `architecture` alone; null for its usual one.
+const SourceVariant* variant_for(const KernelSpec& spec, std::string_view architecture) {
+  const auto found = std::find_if(
+      spec.variants.begin(), spec.variants.end(),
+      [&](const SourceVariant& variant) { return variant.architecture == architecture; });
+  return found == spec.variants.end() ? nullptr : &*found;
+}
+
 // The headers of the installed compiler, or else of the newest one that the store has seen and
 // whose headers are here.
 ToolkitHeaders toolkit_headers(const NvrtcSearch& search, const cache::Store* store) {
@@ -139,22 +147,26 @@ Result<std::vector<DeviceInfo>> Runtime::State::devices() {
 
 Result<Program> Runtime::State::program(const KernelSpec& spec, std::string_view architecture) {
   KernelSpec chosen = spec;
-  for (const auto& variant : spec.variants)
-    if (variant.architecture == architecture) chosen.source = variant.source;
+  if (const auto* const variant = variant_for(spec, architecture)) chosen.source = variant->source;
   auto program = make_program(chosen, sources, roots, memo);
   if (program) program->skipped_toolkits = skipped_toolkits;
   return program;
 }
 
-Result<CompileRequest> Runtime::State::request(const KernelSpec& spec,
+Result<CompileRequest> Runtime::State::request(const Registered& registered,
                                                std::string_view architecture) {
+  const auto& spec = registered.spec();
   if (auto status = compiler.check_target(architecture); !status) return status.error();
   if (const auto sm = parse_architecture(architecture)->sm; sm < spec.oldest_sm)
     return Error(ErrorCode::unsupported, "kernel " + spec.name + " needs sm_" +
                                              std::to_string(spec.oldest_sm) + " or newer, not " +
                                              std::string(architecture));
-  KILN_TRY(auto made, program(spec, architecture));
   std::string name(architecture);
+  const auto& known = registered.known();
+  if (known.program != nullptr && sources.generation() == known.generation &&
+      variant_for(spec, architecture) == nullptr)
+    return CompileRequest(known.program, std::move(name));
+  KILN_TRY(auto made, program(spec, architecture));
   return CompileRequest(std::make_shared<const Program>(std::move(made)), name,
                         [this, &spec, name] { return program(spec, name); });
 }
@@ -234,9 +246,11 @@ Status Runtime::add_sources(std::span<const SourceText> sources) {
 }
 
 Result<KernelId> Runtime::add(const KernelSpec& spec) {
-  // The program is made anew when it is compiled, from the files as they are then; here it proves
-  // that it can be made.
-  if (auto program = state_->program(spec); !program) return program.error();
+  // Where files have a say the program is made anew when it is compiled, from the files as they are
+  // then; here it proves that it can be made.
+  const auto generation = state_->sources.generation();
+  auto own = state_->program(spec);
+  if (!own) return own.error();
   for (auto variant = spec.variants.begin(); variant != spec.variants.end(); ++variant) {
     const auto& name = variant->architecture;
     const auto same = [&name](const SourceVariant& other) { return other.architecture == name; };
@@ -247,7 +261,10 @@ Result<KernelId> Runtime::add(const KernelSpec& spec) {
                        "\"; it must be one such as sm_90a that no other variant has");
     if (auto program = state_->program(spec, name); !program) return program.error();
   }
-  return state_->registry.add(spec);
+  KnownProgram known;
+  if (generation && own->closure.memory_only)
+    known = {std::make_shared<const Program>(*std::move(own)), *generation};
+  return state_->registry.add(spec, std::move(known));
 }
 
 Result<Kernel> Runtime::get(KernelId id) {
@@ -286,14 +303,14 @@ Result<Artifact> Runtime::artifact(KernelId id, std::string_view architecture) {
 Result<Lookup> Runtime::look_up(KernelId id, std::string_view architecture) {
   const auto* registered = state_->registry.at(id);
   if (registered == nullptr) return unknown_id(id);
-  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  KILN_TRY(auto wish, state_->request(*registered, architecture));
   return state_->service.look_up(wish);
 }
 
 Result<Lookup> Runtime::fetch(KernelId id, std::string_view architecture) {
   const auto* registered = state_->registry.at(id);
   if (registered == nullptr) return unknown_id(id);
-  KILN_TRY(auto wish, state_->request(registered->spec(), architecture));
+  KILN_TRY(auto wish, state_->request(*registered, architecture));
   return state_->service.fetch(wish);
 }
 

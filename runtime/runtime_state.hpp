@@ -41,8 +41,8 @@ struct Runtime::State {
   /// Everything that NVRTC would read for `spec` now.
   /// Of the root file for `architecture`; without one, of the spec's own.
   Result<Program> program(const KernelSpec& spec, std::string_view architecture = {});
-  /// A request for `spec`, which must outlive it, on `architecture`.
-  Result<CompileRequest> request(const KernelSpec& spec, std::string_view architecture);
+  /// A request for `registered`, which must outlive it, on `architecture`.
+  Result<CompileRequest> request(const Registered& registered, std::string_view architecture);
   /// Brings a kernel that is found or compiled into the driver on `ordinal`, and for launch_ready
   /// into the context that is current there.
   Status load_now(Registered& registered, int ordinal, Depth depth);

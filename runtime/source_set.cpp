@@ -46,8 +46,9 @@ Result<std::shared_ptr<const Source>> make_source(std::string_view name, std::st
     return Error{ErrorCode::invalid_argument,
                  "the text of \"" + std::string(name) +
                      "\" has a zero byte, where the compiler would stop reading: remove it"};
-  return std::make_shared<const Source>(
-      Source{.text = std::make_shared<const std::string>(body), .scan = scan_source(body)});
+  return std::make_shared<const Source>(Source{.text = std::make_shared<const std::string>(body),
+                                               .digest = cache::digest_of(body),
+                                               .scan = scan_source(body)});
 }
 
 SourceSet::SourceSet(std::filesystem::path override_directory)
@@ -62,6 +63,7 @@ Status SourceSet::add(std::string_view name, std::string_view text) {
     return Error{ErrorCode::invalid_argument,
                  "\"" + std::string(name) +
                      "\" was added before with another text: use another include name"};
+  if (added) generation_.fetch_add(1, std::memory_order_release);
   return {};
 }
 

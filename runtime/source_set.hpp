@@ -3,15 +3,19 @@
 // Threads: any member from any thread; the callers' copies never change.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kiln/cache/digest.hpp"
 #include "kiln/error.hpp"
 #include "runtime/source_scan.hpp"
 
@@ -25,6 +29,7 @@ inline constexpr std::string_view kTensorMapHeaderName = "jit/tensor_map.cuh";
 /// A text without byte-order mark, and what it may include.
 struct Source {
   std::shared_ptr<const std::string> text{};
+  cache::Digest digest{};
   SourceScan scan{};
 };
 
@@ -42,11 +47,18 @@ class SourceSet {
   /// Errors  io_failed for an override file that cannot be read.
   Result<std::shared_ptr<const Source>> find(std::string_view name) const;
 
+  /// Another number after each text that was added; none where an override directory is read.
+  std::optional<std::uint64_t> generation() const noexcept {
+    if (!override_directory_.empty()) return std::nullopt;
+    return generation_.load(std::memory_order_acquire);
+  }
+
   /// The names that were added, in order; not those that only the override directory has.
   std::vector<std::string> names() const;
 
  private:
   std::filesystem::path override_directory_;
+  std::atomic<std::uint64_t> generation_{0};
   mutable std::shared_mutex mutex_;
   std::map<std::string, std::shared_ptr<const Source>, std::less<>> sources_;
 };

@@ -18,7 +18,7 @@ std::optional<Artifact> artifact_of(cache::Entry entry, const cache::Digest& key
     why = info.error().message();
   else if (auto fits = check_architecture(*info, architecture); !fits)
     why = fits.error().message();
-  else if (auto read = read_cubin_facts(entry.payload(), *info, *facts); !read)
+  else if (auto read = read_cubin_facts(*info, *facts); !read)
     why = read.error().message();
   if (!why.empty()) return std::nullopt;
 

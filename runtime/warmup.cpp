@@ -127,7 +127,7 @@ Status Runtime::State::load_now(Registered& registered, int ordinal, Depth depth
   const auto infos = devices();
   if (!infos) return infos.error();
   KILN_TRY(auto wish,
-           request(registered.spec(), (*infos)[static_cast<std::size_t>(ordinal)].architecture));
+           request(registered, (*infos)[static_cast<std::size_t>(ordinal)].architecture));
   const auto outcome = service.obtain(wish);
   if (!outcome.status) return outcome.status;
   const auto current = api->current_device();
@@ -208,7 +208,10 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
       return {};
     };
   WarmupReport report;
-  run->drive(options, load, report);
+  {
+    const auto open = state.store ? state.store->keep_open() : nullptr;
+    run->drive(options, load, report);
+  }
   if (state.workers != nullptr) state.workers->end_idle();
   state.compiler.forget_headers();
   state.recorder.flush();

@@ -10,12 +10,13 @@ using std::chrono::milliseconds;
 
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
-constexpr unsigned kBusyInARow = 4;
 // Between looks at busy keys: a part of the time for which none has ended, so that a short compile
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
 constexpr int kPartOfWait = 8;
-constexpr std::chrono::microseconds kShortestSleep{2000}, kLongestSleep{40000};
+constexpr std::chrono::microseconds kShortestSleep{1000}, kLongestSleep{40000};
+// A look takes a third of a try at the lock; in between it is enough to see when the others end.
+constexpr milliseconds kBetweenTries{10};
 // Between looks at the clock and at who wants the warmup to end.
 constexpr milliseconds kTick{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
@@ -61,7 +62,7 @@ void WarmupRun::work(unsigned lane) {
     auto outcome = take(*step.task, step.reach);
     lock.lock();
     --active_;
-    const bool stays = settle(*step.task, step.reach, std::move(outcome), lane);
+    const bool stays = settle(step, std::move(outcome), lane);
     changed_.notify_all();
     tell_driver();
     if (!stays) return;
@@ -93,6 +94,15 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
+    if (is_cold() && compiles_before_it_looks_on()) {
+      if (!most_are_busy()) {
+        ++cold_compiles_;
+        return begin(cold_choice());
+      }
+      rest(lock);
+      missed_in_a_row_ = 0;
+      continue;
+    }
     if (!to_look_.empty()) {
       auto* const task = to_look_.front();
       to_look_.pop_front();
@@ -102,39 +112,19 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      // With several keys taken in a row most are: there is more to wait for than to do, and to try
-      // them all would keep the processor from those that compile.
-      const bool rests = !busy_.empty() && busy_in_a_row_ >= kBusyInARow;
-      auto* task = rests ? nullptr : fitting();
-      if (task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
-        task = to_retry_.front();
+      const bool rests = !busy_.empty() && most_are_busy();
+      auto step = rests ? Step() : next_in_line();
+      if (step.task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
+        step.task = to_retry_.front();
+        step.reach = Reach::make;
         to_retry_.pop_front();
         alone_ = true;
       }
-      if (task != nullptr) {
-        // The first time; later it waits for somebody else, or for another try.
-        if (!task->began) {
-          task->queue = Clock::now() - task->looked;
-          compiling_changed_ = true;
-        }
-        task->began = Clock::now();
-        task->compiling = true;
-        if (const auto limit = state_.options.compile_limit; limit.count() > 0)
-          task->overdue = *task->began + limit;
-        ++compiling_;
-        task->reserved_bytes = bytes_of(*task);
-        compiling_bytes_ += task->reserved_bytes;
-        return {task, Reach::make};
-      }
+      if (step.task != nullptr) return begin(*step.task, step.reach);
       // What is left is in other hands, or waits for memory that is in use here.
       if (!busy_.empty()) {
-        if (!ended_.empty()) finished_.notify_all();
-        const auto sleep = time_to_sleep();
-        lock.unlock();
-        state_.service.wait_for_change(sleep);
-        lock.lock();
+        rest(lock);
         // Two; settle() goes on for as long as they are there.
-        busy_in_a_row_ = 0;
         look_again();
         look_again();
         continue;
@@ -146,7 +136,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
 
 std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   if (!task.request) {
-    auto request = state_.request(*task.spec, task.report.architecture);
+    auto request = state_.request(*state_.registry.at(task.id), task.report.architecture);
     if (!request) return Outcome{.status = request.error()};
     task.request = *std::move(request);
     // Asked by the thread that compiles, which alone changes `overdue`.
@@ -158,24 +148,22 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   auto outcome = state_.service.advance(*task.request, reach);
   if (!outcome) return outcome;
   state_.note(task.id, *task.spec, *task.request, task.report.architecture, *outcome);
-  if (outcome->origin == Origin::compiled)
-    state_.hints.note(
-        *task.spec, task.report.architecture,
-        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
   return outcome;
 }
 
-bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane) {
+bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigned lane) {
+  auto& task = *step.task;
   const auto now = Clock::now();
-  if (reach == Reach::look) {
+  if (!step.of_line) {
     --looking_;
     task.looked = now;
     if (!outcome) {
+      ++missed_in_a_row_;
       wait_in_line(task);
       return true;
     }
     task.began = task.touched;
-  } else if (!task.given_up) {
+  } else if (step.reach == Reach::make && !task.given_up) {
     --compiling_;
     compiling_bytes_ -= task.reserved_bytes;
     alone_ = false;
@@ -183,13 +171,18 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   }
   if (task.given_up) return false;
   if (!outcome) {
+    if (!planned_) --cold_compiles_;
     task.was_busy = true;
+    if (step.reach == Reach::make) task.try_again = now + kBetweenTries;
     ++busy_in_a_row_;
     busy_.push_back(&task);
     share_work();
     return true;
   }
-  busy_in_a_row_ = 0;
+  const bool found = outcome->origin != Origin::compiled && outcome->origin != Origin::failed;
+  if (found && step.of_line && !planned_) --cold_compiles_;
+  if (found && cold_compiles_ == 0 && !work_is_shared_) cold_ = Cold::no;
+  busy_in_a_row_ = missed_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
 
@@ -200,7 +193,8 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
   report.header_shared = outcome->header_shared;
   report.lane = lane;
   if (outcome->compile_time.count() > 0) {
-    if (const auto resident = resident_bytes(); resident > resident_before_ && !state_.workers)
+    if (const auto resident = jobs_.jobs > 1 && !state_.workers ? resident_bytes() : 0;
+        resident > resident_before_)
       usual_bytes_ = std::max(usual_bytes_, (resident - resident_before_) / (compiling_ + 1));
     if (outcome->peak_bytes != 0) usual_bytes_ = std::max(usual_bytes_, outcome->peak_bytes);
   }
@@ -213,6 +207,7 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     to_retry_.push_back(&task);
     return true;
   }
+  if (outcome->origin == Origin::compiled) to_note_.push_back(&task);
   report.origin = outcome->origin;
   report.status = outcome->status;
   report.stored = outcome->stored;
@@ -225,6 +220,8 @@ bool WarmupRun::settle(Task& task, Reach reach, std::optional<Outcome> outcome, 
     report.usage = outcome->artifact->facts.usage;
     report.log = outcome->artifact->facts.log;
   }
+  // What it was made of is of no use any more, and its memory serves the next one.
+  task.request.reset();
   finish(task);
   return true;
 }
@@ -306,7 +303,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   // What is wanted first is looked up first as well, so that a full cache gives it first.
   std::stable_sort(to_look_.begin(), to_look_.end(),
                    [](const Task* a, const Task* b) { return a->rank < b->rank; });
-  jobs_.jobs = choose_jobs(asked_jobs_, limits_, 1).jobs;
+  jobs_.jobs = count_jobs(1).jobs;
   if (options.cancel.stop_requested()) stop("cancelled");
   const auto wanted = stopped_ ? 0 : std::min<std::size_t>(tasks_.size(), jobs_.jobs);
   while (threads_ < wanted && start_thread()) continue;
@@ -343,8 +340,8 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
       tell(&task.report);
     } else if (std::exchange(compiling_changed_, false)) {
       tell(nullptr);
-    } else {
-      finished_.wait_for(lock, kTick);
+    } else if (finished_.wait_for(lock, kTick) == std::cv_status::timeout) {
+      note_costs(lock);
     }
     if (options.cancel.stop_requested()) stop("cancelled");
     if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())
@@ -353,6 +350,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   }
   // Every thread leaves by itself once all is done; when stopped, after its compile at most.
   finished_.wait_for(lock, kPatience, [&] { return threads_ == 0; });
+  note_costs(lock);
   // Finished in the meantime, and so stored; there is no time to load it.
   for (auto* const task : std::exchange(ended_, {})) {
     task->done = !load || !task->report.status;

@@ -36,7 +36,8 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   WarmupRun(Runtime::State& state, unsigned asked_jobs)
       : state_(state),
         asked_jobs_(asked_jobs),
-        limits_(machine_limits(/*in_process=*/state.workers == nullptr)) {}
+        limits_(asked_jobs == 1 ? MachineLimits()
+                                : machine_limits(/*in_process=*/state.workers == nullptr)) {}
 
   /// `rank`: that of its group; kernels of a lower one come first.
   void add(KernelId id, const KernelSpec& spec, std::string architecture, std::string group,
@@ -66,34 +67,47 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     std::optional<Clock::time_point> overdue{};  // when its compile has taken too long
     std::uint64_t reserved_bytes = 0;            // while it compiles
     bool compiling = false;
-    bool was_busy = false;  // somebody else compiled it when it was tried last
-    bool given_up = false;  // its thread is left to the Runtime
-    bool ended = false;     // but not loaded or told of yet
+    bool was_busy = false;          // somebody else compiled it when it was tried last
+    Clock::time_point try_again{};  // until then it is only looked at
+    bool given_up = false;          // its thread is left to the Runtime
+    bool ended = false;             // but not loaded or told of yet
     bool done = false;
   };
   struct Step {
     Task* task = nullptr;
     Reach reach = Reach::look;
+    bool of_line = false;  // its turn came; else it is the first look at it
   };
+  // Whether the cache holds nothing, as far as can be told.
+  enum class Cold : unsigned char { unknown, yes, no };
   // By rank, then the longest first, then in order; see share_work().
   using Place = std::tuple<std::size_t, std::int64_t, std::size_t>;
 
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
+  Step begin(Task& task, Reach reach = Reach::make);
+  void rest(std::unique_lock<std::mutex>& lock);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
-  bool settle(Task& task, Reach reach, std::optional<Outcome> outcome, unsigned lane);
+  bool settle(const Step& step, std::optional<Outcome> outcome, unsigned lane);
+  bool is_cold();
+  bool compiles_before_it_looks_on() const;
+  bool most_are_busy() const;
+  Task& cold_choice();
   void plan();
+  JobCount count_jobs(std::uint64_t compile_bytes) const;
+  void plan_jobs();
   void plan_headers();
   void wait_in_line(Task& task);
   void look_again();
   void share_work();
   std::uint64_t bytes_of(const Task& task) const;
-  Task* fitting();
+  Step next_in_line();
   void finish(Task& task);
+  void note_costs(std::unique_lock<std::mutex>& lock);
   void give_up_overdue();
   Progress progress_now() const;
   void stop(std::string why);
@@ -101,7 +115,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
 
   Runtime::State& state_;
   const unsigned asked_jobs_;
-  const MachineLimits limits_;
+  const MachineLimits limits_;  // not read for one job, which is never one too many
   const Clock::time_point start_ = Clock::now();
   std::atomic<bool> stopped_{false};
 
@@ -120,11 +134,16 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report
+  std::vector<Task*> to_note_;  // whose cost no hint tells yet
   std::size_t looking_ = 0;
   std::size_t compiling_ = 0;
   std::uint64_t compiling_bytes_ = 0;
   bool alone_ = false;
   bool planned_ = false;
+  bool jobs_planned_ = false;
+  Cold cold_ = Cold::unknown;
+  unsigned missed_in_a_row_ = 0;  // by first looks
+  unsigned cold_compiles_ = 0;    // before all was looked at
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
   unsigned lanes_ = 0;

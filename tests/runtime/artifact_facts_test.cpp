@@ -90,7 +90,7 @@ TEST(ArtifactFacts, TheCubinOverridesWhatIsThere) {
   const auto info = inspect_cubin(bytes);
   ASSERT_TRUE(info) << info.error().message();
   auto facts = example();
-  ASSERT_TRUE(read_cubin_facts(bytes, *info, facts).ok());
+  ASSERT_TRUE(read_cubin_facts(*info, facts).ok());
   EXPECT_TRUE(facts.waits_on_grid);
   EXPECT_FALSE(facts.triggers_dependents);
   EXPECT_TRUE(facts.parameters.empty());
@@ -99,10 +99,10 @@ TEST(ArtifactFacts, TheCubinOverridesWhatIsThere) {
   EXPECT_EQ(facts.usage.static_shared_bytes, 0u);
   EXPECT_EQ(facts.usage.local_bytes, 8u);  // the assembler's log tells this
   facts.symbol = "other";
-  ASSERT_TRUE(read_cubin_facts(bytes, *info, facts).ok());
+  ASSERT_TRUE(read_cubin_facts(*info, facts).ok());
   EXPECT_FALSE(facts.waits_on_grid);
   facts.symbol = "nobody";
-  EXPECT_EQ(read_cubin_facts(bytes, *info, facts).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(read_cubin_facts(*info, facts).code(), ErrorCode::invalid_argument);
 }
 
 }  // namespace

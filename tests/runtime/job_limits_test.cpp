@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "support/runtime_fixture.hpp"
 #include "tests/runtime/fake_tree.hpp"
 
 namespace kiln::test {
@@ -81,6 +82,20 @@ TEST_F(MachineLimitsTest, ReadsTheOldCgroups) {
   const auto limits = read();
   EXPECT_EQ(limits.processors, 0.75);
   EXPECT_EQ(limits.memory_bytes, 0u);
+}
+
+// Each of the old controllers has files of its own; those of the other one are looked for nowhere.
+TEST_F(MachineLimitsTest, TheWorkingDirectoryHasNoSay) {
+  tree_.write("proc/self/cgroup", "4:memory:/job\n3:cpu,cpuacct:/job\n");
+  tree_.write("here/memory.limit_in_bytes", "4096\n");
+  tree_.write("here/cpu.cfs_quota_us", "1000\n");
+  tree_.write("here/cpu.cfs_period_us", "100000\n");
+  const auto limits = [&] {
+    const WorkingDirectory here(tree_.path() / "here");
+    return read();
+  }();
+  EXPECT_GE(limits.processors, 1.0);
+  EXPECT_FALSE(limits.memory_bytes);
 }
 
 TEST_F(MachineLimitsTest, WithoutLimitsItIsWhatTheMachineHas) {

@@ -1,0 +1,181 @@
+// Warmups that share their work with others: whose compile begins when, who looks at what, and who
+// sleeps meanwhile.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kiln/cache/store.hpp"
+#include "runtime/compile_hints.hpp"
+#include "runtime/job_limits.hpp"
+#include "support/fake_compiler.hpp"
+
+namespace kiln::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+class WarmupHerdTest : public FakeCompilerFixture {
+ protected:
+  static std::string name(int i) { return "kernel" + std::to_string(i); }
+  static void add_many(Runtime& runtime, int kernels, const std::string& command) {
+    for (int i = 0; i < kernels; ++i) add(runtime, name(i), command);
+  }
+  static WarmupReport warmup(Runtime& runtime, WarmupOptions options) {
+    options.architectures = {kArch};
+    auto report = runtime.warmup(options);
+    EXPECT_TRUE(report) << message_of(report);
+    return report ? *std::move(report) : WarmupReport{};
+  }
+  /// Another process's turn at `id`, as far as a Runtime can tell.
+  cache::KeyLock lock_of(Runtime& runtime, KernelId id) const {
+    const auto found = runtime.look_up(id, kArch);
+    EXPECT_TRUE(found) << message_of(found);
+    auto other = cache::Store::open({.directory = cache_});
+    auto attempt = other->try_lock(found->key);
+    EXPECT_EQ(attempt.outcome, cache::LockOutcome::held);
+    return std::move(attempt.lock);
+  }
+  std::filesystem::path hints() const { return cache_ / "v1" / "r" / "hint"; }
+};
+
+// Where nothing is found and nothing known, a compile does not wait for all the look-ups.
+TEST_F(WarmupHerdTest, OnAnEmptyCacheTheFirstCompileBeginsBeforeAllIsLookedUp) {
+  auto runtime = open(fake_options());
+  add_many(runtime, 6, "slow 100");
+  const auto report = warmup(runtime, {.jobs = 1});
+  EXPECT_EQ(report.compiled, 6u);
+  const auto looked = [&](int i) {
+    const auto& kernel = report_of(report, name(i));
+    return kernel.began - kernel.queue;
+  };
+  EXPECT_LT(looked(0), milliseconds(50));
+  EXPECT_GE(looked(5), milliseconds(100));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(begun(name(i)), 1u);
+}
+
+TEST_F(WarmupHerdTest, NoMoreBeginThatWayThanThereAreJobs) {
+  auto runtime = open(fake_options());
+  add_many(runtime, 12, "slow 50");
+  const auto report = warmup(runtime, {.jobs = 3});
+  EXPECT_EQ(report.compiled, 12u);
+  int before_the_look = 0;
+  for (int i = 0; i < 12; ++i)
+    before_the_look += report_of(report, name(i)).began < milliseconds(45);
+  EXPECT_LE(before_the_look, 3);
+}
+
+// What is there already comes first as soon as one of it is found, and nothing is compiled twice.
+TEST_F(WarmupHerdTest, ACacheThatLacksTheFirstKernelsStillGivesTheOthers) {
+  {
+    auto runtime = open(fake_options());
+    for (int i = 4; i < 8; ++i) add(runtime, name(i), "");
+    EXPECT_EQ(warmup(runtime, {.jobs = 1}).compiled, 4u);
+  }
+  std::filesystem::remove_all(hints());
+  auto runtime = open(fake_options());
+  add_many(runtime, 8, "");
+  const auto report = warmup(runtime, {.jobs = 1});
+  EXPECT_EQ(report.compiled, 4u);
+  EXPECT_EQ(report.hits, 4u);
+}
+
+TEST_F(WarmupHerdTest, AKernelThatFailsOnAnEmptyCacheCostsTheOthersNothing) {
+  auto runtime = open(fake_options());
+  for (int i = 0; i < 6; ++i) add(runtime, name(i), i % 2 == 0 ? "fail" : "");
+  const auto report = warmup(runtime, {.jobs = 2});
+  EXPECT_EQ(report.failed, 3u);
+  EXPECT_EQ(report.compiled, 3u);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(begun(name(i)), 1u);
+}
+
+// Each key is compiled once, whoever begins with which.
+TEST_F(WarmupHerdTest, RuntimesOnAnEmptyCacheShareTheirKeys) {
+  constexpr int kRuntimes = 8, kShared = 16;
+  std::atomic<std::size_t> compiled{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kRuntimes; ++i)
+    threads.emplace_back([&] {
+      auto runtime = open(fake_options());
+      add_many(runtime, kShared, "slow 20");
+      const auto report = warmup(runtime, {.jobs = 1});
+      EXPECT_EQ(report.failed, 0u);
+      compiled += report.compiled;
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(compiled, std::size_t{kShared});
+  for (int i = 0; i < kShared; ++i) EXPECT_EQ(begun(name(i)), 1u) << name(i);
+}
+
+// Threads that wait for others' keys sleep: to tell each other of every try would wake them without
+// end.
+TEST_F(WarmupHerdTest, ThreadsThatWaitForOthersDoNotWakeEachOther) {
+  auto runtime = open(fake_options());
+  std::vector<cache::KeyLock> locks;
+  for (int i = 0; i < 4; ++i) locks.push_back(lock_of(runtime, add(runtime, name(i), "")));
+  std::thread others([&] {
+    std::this_thread::sleep_for(milliseconds(400));
+    locks.clear();
+  });
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  const auto report = warmup(runtime, {.jobs = 4});
+  ::getrusage(RUSAGE_SELF, &after);
+  others.join();
+  EXPECT_EQ(report.compiled, 4u);
+  // 4 threads that look every 1 to 40 ms.
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 2000);
+}
+
+// A compile that leaves no memory for another keeps a thread from compiling, not from looking at
+// what others have made.
+TEST_F(WarmupHerdTest, AWarmupShortOfMemoryLooksAtWhatOthersHaveMade) {
+  const auto memory = machine_limits(/*in_process=*/true).memory_bytes;
+  if (!memory) GTEST_SKIP() << "nothing tells how much memory there is";
+  std::optional<HeldCompile> small_held(directory_ / "small"), large_held(directory_ / "large");
+  const auto add_small = [&](Runtime& runtime) {
+    return add(runtime, "small", "deaf until " + small_held->file());
+  };
+  auto theirs = open(fake_options());
+  auto ours = open(fake_options());
+  add_small(theirs);
+  const auto small = add_small(ours);
+  auto store = cache::Store::open({.directory = cache_});
+  CompileHints hints(&*store);
+  const auto took = [&](const std::string& kernel, std::uint64_t bytes) {
+    hints.note({.name = kernel, .source = kernel + ".cu"}, kArch, {milliseconds(10), bytes});
+  };
+  took("small", std::uint64_t{1} << 20);
+  for (const auto* kernel : {"large", "larger"}) {
+    add(ours, kernel, "deaf until " + large_held->file());
+    took(kernel, *memory / 5 * 3);
+  }
+  std::thread other([&] { EXPECT_EQ(warmup(theirs, {.jobs = 1}).compiled, 1u); });
+  while (begun("small") == 0) std::this_thread::sleep_for(milliseconds(1));
+
+  bool small_came_first = false;
+  const auto see = [&](const Progress& progress) {
+    for (const auto& compiling : progress.compiling)
+      if (compiling.starts_with("large")) small_held.reset();
+    if (progress.latest == nullptr || progress.latest->kernel != "small") return;
+    small_came_first = ended("large") + ended("larger") == 0;
+    large_held.reset();
+  };
+  const auto report = warmup(ours, {.jobs = 2,
+                                    .groups = {{"small", {small}}},
+                                    .time_limit = std::chrono::seconds(20),
+                                    .progress = see});
+  small_held.reset();
+  large_held.reset();
+  other.join();
+  EXPECT_TRUE(small_came_first);
+  EXPECT_EQ(report_of(report, "small").origin, Origin::waited);
+  EXPECT_EQ(begun("small"), 1u);
+}
+
+}  // namespace
+}  // namespace kiln::test
