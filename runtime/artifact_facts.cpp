@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "runtime/grid_control.hpp"
-#include "runtime/plain_json.hpp"
 
 namespace kiln {
 namespace {
@@ -173,9 +172,6 @@ std::string to_json(const ArtifactFacts& facts) {
 }
 
 std::optional<ArtifactFacts> facts_from_json(std::string_view text) {
-  // That of to_json(), less a log.
-  FactsReader plain;
-  if (PlainJson(text, plain).read() && plain.complete()) return std::move(plain.facts);
   FactsReader reader;
   if (!Json::sax_parse(text, &reader) || !reader.complete()) return std::nullopt;
   return std::move(reader.facts);
