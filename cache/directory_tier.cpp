@@ -33,9 +33,6 @@ class DirectoryTier final : public Tier {
     return answer;
   }
 
-  void begin_reading() const noexcept override { tree_.begin_reading(); }
-  void end_reading() const noexcept override { tree_.end_reading(); }
-
   std::vector<Digest> names() const override {
     std::vector<Digest> names;
     const auto listed = tree_.list();

@@ -187,16 +187,6 @@ Found Store::find(const Digest& name, std::string_view key_text) const {
   return state_->find(name, key_text);
 }
 
-std::shared_ptr<const void> Store::keep_open() const {
-  const auto& state = *state_;
-  state.tree.begin_reading();
-  for (const auto& below : state.below) below->tier->begin_reading();
-  return {&state, [](const State* kept) {
-            kept->tree.end_reading();
-            for (const auto& below : kept->below) below->tier->end_reading();
-          }};
-}
-
 Result<Entry> Store::read(const Digest& name) const {
   std::string why = "there is no such entry";
   std::string where = name.hex();
@@ -265,7 +255,7 @@ Status Store::discard(const Digest& name) {
 
 LockAttempt Store::try_lock(const Digest& name) {
   if (!state_->has_directory()) return {};
-  auto attempt = state_->tree.try_lock(lock_offset(name));
+  auto attempt = LockedByte::try_lock(state_->root(), lock_offset(name));
   if (attempt.error != 0) attempt.reason = state_->root().explain(attempt.error);
   if (!attempt.reason.empty())
     state_->warn_of_trouble(attempt.error, "cannot lock in the cache " + state_->root().path() +

@@ -37,9 +37,6 @@ class Tier {
   /// The entry `name`, verified, with the key text that is asked for; EntryDecoder does that with
   /// bytes in a private buffer.
   virtual TierAnswer find(const Digest& name, std::optional<std::string_view> key_text) const = 0;
-  /// See Store::keep_open().
-  virtual void begin_reading() const noexcept {}
-  virtual void end_reading() const noexcept {}
   /// The names of its entries, in any order; none where they cannot be had.
   virtual std::vector<Digest> names() const = 0;
   /// The texts of the records of a kind, in any order. Records are an aid: ones that cannot be had

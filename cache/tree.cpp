@@ -33,26 +33,11 @@ std::string explain_unreadable(const Root& root, int error) {
 
 Examined Tree::look_up(const Place& place, const Digest& name,
                        std::optional<std::string_view> key_text, bool is_use) const {
+  const Opened base = root_.open();
+  if (!base.fd) return {.error = has_vanished(base.error) ? 0 : base.error};
   const Examination how{
       .calls = root_.calls(), .trust = root_.trust(), .stamps = is_use ? &stamps_ : nullptr};
-  const std::string path = place.path();
-  if (const auto kept = kept_.get(root_)) {
-    Examined there = examine(how, kept->get(), path, name, key_text);
-    const bool absent = !there.entry && there.damage.empty() && there.error == 0;
-    if (there.entry || (absent && kept_.is_current(root_))) return there;
-  }
-  Opened base = root_.open();
-  if (!base.fd) return {.error = has_vanished(base.error) ? 0 : base.error};
-  Examined there = examine(how, base.fd.get(), path, name, key_text);
-  kept_.keep(root_.calls(), std::move(base.fd));
-  return there;
-}
-
-LockedByte::Attempt Tree::try_lock(off_t offset) const {
-  if (kept_.shows_lock(offset)) return {.outcome = LockOutcome::busy};
-  auto attempt = LockedByte::try_lock(root_, offset);
-  if (attempt.outcome == LockOutcome::busy) kept_.watch_locks(root_.calls());
-  return attempt;
+  return examine(how, base.fd.get(), place.path(), name, key_text);
 }
 
 int Tree::list_files(int base, const std::string& parent, const std::string& digits,

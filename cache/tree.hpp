@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "cache/entry_file.hpp"
-#include "cache/kept_root.hpp"
 #include "cache/layout.hpp"
 #include "cache/root.hpp"
 #include "kiln/cache/result.hpp"
@@ -30,13 +29,6 @@ class Tree {
   /// Nothing, and no error, where the root is not there.
   Examined look_up(const Place& place, const Digest& name, std::optional<std::string_view> key_text,
                    bool is_use = false) const;
-
-  /// Between the two, look_up() keeps the root open.
-  void begin_reading() const noexcept { kept_.begin(); }
-  void end_reading() const noexcept { kept_.end(); }
-
-  /// LockedByte::try_lock() of the root, which between the two takes less time for a busy one.
-  LockedByte::Attempt try_lock(off_t offset) const;
 
   /// As Store::list().
   Result<std::vector<EntryInfo>> list() const;
@@ -57,7 +49,6 @@ class Tree {
 
   Root root_;
   mutable std::atomic<bool> stamps_;
-  mutable KeptRoot kept_;
 };
 
 }  // namespace kiln::cache

@@ -208,10 +208,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
       return {};
     };
   WarmupReport report;
-  {
-    const auto open = state.store ? state.store->keep_open() : nullptr;
-    run->drive(options, load, report);
-  }
+  run->drive(options, load, report);
   if (state.workers != nullptr) state.workers->end_idle();
   state.compiler.forget_headers();
   state.recorder.flush();

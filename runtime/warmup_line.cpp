@@ -182,20 +182,19 @@ void WarmupRun::rest(std::unique_lock<std::mutex>& lock) {
   state_.service.wait_for_change(sleep);
   lock.lock();
   busy_in_a_row_ = 0;
+  // Two; settle() goes on for as long as they are there.
+  look_again();
+  look_again();
 }
 
-// What compiles took, for later warmups. By the driver when nothing else happens: each is a file,
-// and nobody waits for it.
-void WarmupRun::note_costs(std::unique_lock<std::mutex>& lock) {
-  const auto tasks = std::exchange(to_note_, {});
-  if (tasks.empty()) return;
-  lock.unlock();
-  // These reports change no more.
-  for (const auto* const task : tasks)
-    state_.hints.note(
-        *task->spec, task->report.architecture,
-        {std::chrono::duration_cast<milliseconds>(task->report.compile), task->report.peak_bytes});
-  lock.lock();
+// So that an earlier group does not wait for the later ones because somebody else compiles some of
+// it.
+void WarmupRun::look_again_at_earlier() {
+  if (busy_.empty() || Clock::now() < busy_.front()->try_again) return;
+  const auto rank = busy_.front()->rank;
+  const bool comes_first = (waiting_.empty() || rank < waiting_.begin()->second->rank) &&
+                           (to_look_.empty() || rank < to_look_.front()->rank);
+  if (comes_first) look_again();
 }
 
 }  // namespace kiln

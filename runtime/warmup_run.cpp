@@ -94,6 +94,7 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
+    look_again_at_earlier();
     if (is_cold() && compiles_before_it_looks_on()) {
       if (!most_are_busy()) {
         ++cold_compiles_;
@@ -124,9 +125,6 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
       // What is left is in other hands, or waits for memory that is in use here.
       if (!busy_.empty()) {
         rest(lock);
-        // Two; settle() goes on for as long as they are there.
-        look_again();
-        look_again();
         continue;
       }
     }
@@ -148,6 +146,10 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   auto outcome = state_.service.advance(*task.request, reach);
   if (!outcome) return outcome;
   state_.note(task.id, *task.spec, *task.request, task.report.architecture, *outcome);
+  if (outcome->origin == Origin::compiled)
+    state_.hints.note(
+        *task.spec, task.report.architecture,
+        {std::chrono::duration_cast<milliseconds>(outcome->compile_time), outcome->peak_bytes});
   return outcome;
 }
 
@@ -207,7 +209,6 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     to_retry_.push_back(&task);
     return true;
   }
-  if (outcome->origin == Origin::compiled) to_note_.push_back(&task);
   report.origin = outcome->origin;
   report.status = outcome->status;
   report.stored = outcome->stored;
@@ -340,8 +341,8 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
       tell(&task.report);
     } else if (std::exchange(compiling_changed_, false)) {
       tell(nullptr);
-    } else if (finished_.wait_for(lock, kTick) == std::cv_status::timeout) {
-      note_costs(lock);
+    } else {
+      finished_.wait_for(lock, kTick);
     }
     if (options.cancel.stop_requested()) stop("cancelled");
     if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())
@@ -350,7 +351,6 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   }
   // Every thread leaves by itself once all is done; when stopped, after its compile at most.
   finished_.wait_for(lock, kPatience, [&] { return threads_ == 0; });
-  note_costs(lock);
   // Finished in the meantime, and so stored; there is no time to load it.
   for (auto* const task : std::exchange(ended_, {})) {
     task->done = !load || !task->report.status;

@@ -103,11 +103,11 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   void plan_headers();
   void wait_in_line(Task& task);
   void look_again();
+  void look_again_at_earlier();
   void share_work();
   std::uint64_t bytes_of(const Task& task) const;
   Step next_in_line();
   void finish(Task& task);
-  void note_costs(std::unique_lock<std::mutex>& lock);
   void give_up_overdue();
   Progress progress_now() const;
   void stop(std::string why);
@@ -134,7 +134,6 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::minstd_rand random_{random_seed()};
   std::deque<Task*> to_retry_;  // alone
   std::deque<Task*> ended_;     // for the driver to load and report
-  std::vector<Task*> to_note_;  // whose cost no hint tells yet
   std::size_t looking_ = 0;
   std::size_t compiling_ = 0;
   std::uint64_t compiling_bytes_ = 0;

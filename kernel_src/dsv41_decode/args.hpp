@@ -70,12 +70,14 @@ KILN_SHARED constexpr u32 first_row(u32 tile, u32 warp) {
   if (tile != kMediumTile) return warp * (tile / kWarps);
   return warp < kWarps / 2 ? warp * 6 : kWarps + warp * 4;
 }
-/// As many as large ones where it is no tiling of its own: it needs a portable cluster, another
-/// number of blocks than the others have, and no warp with rows of both lists.
+/// As many as large ones where it is no tiling of its own: it needs a portable cluster of at least
+/// two blocks, as a launch has that takes another one later, another number of blocks than the
+/// others have, and no warp with rows of both lists.
 KILN_SHARED constexpr u32 medium_tiles(u32 swa_slots, u32 compressed_slots) {
   const u32 large = large_tiles(swa_slots, compressed_slots);
   const u32 count = tiles_of(swa_slots + compressed_slots, kMediumTile);
-  if (count > kMostTiles || count == small_tiles(swa_slots, compressed_slots)) return large;
+  if (count < 2 || count > kMostTiles || count == small_tiles(swa_slots, compressed_slots))
+    return large;
   bool apart = false;
   for (u32 warp = 0; warp < kWarps; ++warp)
     apart |= swa_slots % kMediumTile == first_row(kMediumTile, warp);

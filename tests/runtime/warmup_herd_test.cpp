@@ -111,6 +111,31 @@ TEST_F(WarmupHerdTest, RuntimesOnAnEmptyCacheShareTheirKeys) {
   for (int i = 0; i < kShared; ++i) EXPECT_EQ(begun(name(i)), 1u) << name(i);
 }
 
+// What somebody else compiles of an earlier group is not left until the later ones are done.
+TEST_F(WarmupHerdTest, AnEarlierGroupIsLookedAtAgainBeforeTheLaterOnesBegin) {
+  auto runtime = open(fake_options());
+  const auto first = add(runtime, "first", "");
+  for (int i = 0; i < 20; ++i) add(runtime, name(i), "slow 20");
+  std::optional<cache::KeyLock> lock(lock_of(runtime, first));
+  const auto any_began = [&] {
+    for (int i = 0; i < 20; ++i)
+      if (begun(name(i)) != 0) return true;
+    return false;
+  };
+  std::thread other([&] {
+    while (!any_began()) std::this_thread::sleep_for(milliseconds(1));
+    lock.reset();
+  });
+  const auto report = warmup(runtime, {.jobs = 1, .groups = {{"first", {first}}}});
+  other.join();
+  EXPECT_EQ(report.compiled, 21u);
+  int before = 0;
+  for (int i = 0; i < 20; ++i)
+    before += report_of(report, name(i)).began < report_of(report, "first").began;
+  EXPECT_GE(before, 1);
+  EXPECT_LE(before, 5);
+}
+
 // Threads that wait for others' keys sleep: to tell each other of every try would wake them without
 // end.
 TEST_F(WarmupHerdTest, ThreadsThatWaitForOthersDoNotWakeEachOther) {

@@ -90,6 +90,7 @@ class KILN_API LaunchDescriptor {
   /// Gives the node in `graph`, an instance of the graph that `captured` belongs to, the grid and
   /// the arguments that this descriptor has now; the cluster and the other attributes stay as they
   /// were captured. The next launch of the graph uses them. Needs the device's context current.
+  /// An instance that cuGraphExecUpdate gave another graph's nodes keeps that one's kernels.
   /// Errors  driver_failed; no_device after a fork; invalid_argument for an empty grid (disable the
   ///         node instead), for a node of another kernel, which the graph would not keep, and where
   ///         the cluster is another one by now.

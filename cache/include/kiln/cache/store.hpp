@@ -238,10 +238,6 @@ class KILN_API Store {
   /// another process, a pipe or a device.
   Found find(const Digest& name, std::string_view key_text) const;
 
-  /// Until what it gives is gone, the roots of its directories stay open, so that many look-ups in
-  /// a row take less time. It must go before the Store does.
-  std::shared_ptr<const void> keep_open() const;
-
   /// Reads the entry `name` of any tier whatever its key text is, as long as `name` is the digest
   /// of it.
   /// Errors  io_failed when it is absent or damaged; the message says which.
