@@ -18,8 +18,8 @@ namespace kiln {
 Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) noexcept;
 
 /// Lets go of the kernels whose graphs are gone, which may unload them. The driver says that a
-/// graph is gone from a thread of its own that may not call it, so that this waits for a call of
-/// ours: whatever loads, captures or gives back. Nothing but one atomic read when there are none.
+/// graph is gone from a thread of its own that may not call it, so this waits for a call of ours;
+/// and for one that nobody makes in the middle of a capture, which to unload what has run spoils.
 void let_go_of_graphs_kernels() noexcept;
 
 }  // namespace kiln

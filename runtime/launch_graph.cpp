@@ -58,7 +58,6 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
 }
 
 Status LaunchDescriptor::keep_in_graph_of(CUstream stream) const noexcept {
-  let_go_of_graphs_kernels();
   KILN_TRY(const auto capture, capture_of(slot_->kernel->library().driver(), stream));
   return keep_in_graph(capture.graph, slot_->kernel);
 }

@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/graph_keep.hpp"
-
 namespace kiln {
 namespace {
 
@@ -141,7 +139,6 @@ LaunchDescriptor::Slot* LaunchPool::State::grow_and_acquire(std::size_t bytes,
 void LaunchPool::State::release(Slot* slot) noexcept {
   slot->lease.fetch_add(1, std::memory_order_relaxed);
   slot->kernel.reset();  // may be the last owner of its library
-  let_go_of_graphs_kernels();
   in_use_.fetch_sub(1, std::memory_order_relaxed);
   classes_[slot->size_class].push(slot);
 }

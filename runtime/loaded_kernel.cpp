@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runtime/fork_generation.hpp"
-#include "runtime/graph_keep.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
@@ -64,7 +63,6 @@ Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFac
 
 Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const DriverApi> driver,
                                                      Artifact artifact, LogSink log) {
-  let_go_of_graphs_kernels();
   const std::shared_ptr<Library> library(
       new Library(std::move(driver), std::move(artifact), std::move(log)));
   const auto& api = library->driver();

@@ -195,12 +195,11 @@ Result<Kernel> Runtime::State::load(KernelId id, Registered& registered, int ord
 Runtime::Runtime(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
-Runtime::~Runtime() {
-  let_go_of_graphs_kernels();
-}
+Runtime::~Runtime() = default;
 
 Result<Runtime> Runtime::open(RuntimeOptions options) {
   watch_forks();
+  let_go_of_graphs_kernels();
   // Once and for all: the working directory may change later.
   if (auto status = make_absolute(options); !status) return status.error();
   // NVRTC reads this one by itself and makes other code of the same inputs.

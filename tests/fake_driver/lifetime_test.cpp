@@ -119,7 +119,42 @@ TEST_F(Lifetime, ACaptureThatComesToNothingKeepsNothing) {
   ASSERT_NE(cuda.cuStreamEndCapture_(stream.handle(), &graph), CUDA_SUCCESS);
   *launch = {};
   { const auto gone = std::move(runtime); }
+  { const auto later = open(); }
   EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+// Nothing that is done in a capture unloads what graphs left.
+TEST_F(Lifetime, WhatGraphsLeftDoesNotGoInTheMiddleOfACapture) {
+  const auto stream = cuda_->stream();
+  {
+    auto runtime = runtime_with({kWaitSource});
+    auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+    ASSERT_TRUE(launch) << message_of(launch);
+    cuda_->capture(stream, [&] { ASSERT_TRUE(launch->launch(stream.handle())); }).launch(stream);
+  }
+  std::optional<Runtime> other(runtime_with({kSharedSource}));
+  auto runtime = runtime_with({kWaitSource, kLayoutSource});
+  ASSERT_TRUE(get(*other) && get(runtime));
+  {
+    auto runtime_of_graph = runtime_with({kWaitSource});
+    auto launch = runtime_of_graph.launches().prepare(get(runtime_of_graph), {}, CUdeviceptr{1});
+    ASSERT_TRUE(launch) << message_of(launch);
+    cuda_->capture(stream, [&] { ASSERT_TRUE(launch->launch(stream.handle())); }).launch(stream);
+  }
+  const auto left = driver_.live(Object::library);
+  auto apart = cuda_->stream(CU_STREAM_NON_BLOCKING);  // whose capture nobody sees
+  const auto graph = cuda_->capture(apart, [&] {
+    auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{1});
+    ASSERT_TRUE(launch) << message_of(launch);
+    ASSERT_TRUE(launch->launch(apart.handle()));
+    ASSERT_TRUE(launch->capture(apart.handle()));
+    *launch = {};
+    ASSERT_TRUE(get(runtime, 1));
+    other.reset();
+  });
+  EXPECT_EQ(driver_.live(Object::library), left) << "one came, one that had not run went";
+  { const auto later = open(); }
+  EXPECT_EQ(driver_.live(Object::library), left - 1);
 }
 
 TEST_F(Lifetime, ARuntimeUnloadsAllThatItLoaded) {
