@@ -73,12 +73,6 @@ std::optional<CompileCost> CompileHints::find(const KernelSpec& spec,
   return known->second;
 }
 
-bool CompileHints::any() {
-  const std::lock_guard lock(mutex_);
-  read_once();
-  return !costs_.empty();
-}
-
 std::uint64_t CompileHints::largest_peak() {
   const std::lock_guard lock(mutex_);
   read_once();

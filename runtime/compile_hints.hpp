@@ -37,8 +37,6 @@ class CompileHints {
 
   /// What `spec` took on `architecture`, whatever its sources were then.
   std::optional<CompileCost> find(const KernelSpec& spec, std::string_view architecture);
-  /// Whether anything is known of any kernel.
-  bool any();
   /// The dearest of all that are known; none are known of an empty cache.
   std::uint64_t largest_peak();
   /// Keeps what it took. Written only where it is half as much again as what is known, so that a

@@ -1,5 +1,4 @@
 // The kernels of a warmup that wait for a compile: in which order, and which of them may begin.
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <map>
@@ -15,10 +14,6 @@ using std::chrono::milliseconds;
 
 // To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
 constexpr std::size_t kSharersOfAHeader = 3;
-constexpr unsigned kMissesInARow = 3;
-// With several keys taken in a row most are: there is more to wait for than to do, and to try them
-// all would keep the processor from those that compile. Who has not begun yet tries more of them.
-constexpr unsigned kBusyInARow = 4, kColdTries = 16;
 
 }  // namespace
 
@@ -26,7 +21,9 @@ constexpr unsigned kBusyInARow = 4, kColdTries = 16;
 // fit into memory and what they took before.
 void WarmupRun::plan() {
   if (waiting_.empty()) return;
-  plan_jobs();
+  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
+  jobs_ = count_jobs(usual_bytes_);
+  if (jobs_.jobs > 1) resident_before_ = resident_bytes();
   plan_headers();
   milliseconds sum{};
   std::size_t known = 0;
@@ -49,58 +46,6 @@ void WarmupRun::plan() {
 JobCount WarmupRun::count_jobs(std::uint64_t compile_bytes) const {
   if (asked_jobs_ == 1) return {1, "1 job: as asked; one may take what memory there is"};
   return choose_jobs(asked_jobs_, limits_, compile_bytes);
-}
-
-void WarmupRun::plan_jobs() {
-  if (std::exchange(jobs_planned_, true)) return;
-  if (const auto known = state_.hints.largest_peak(); known != 0) usual_bytes_ = known;
-  jobs_ = count_jobs(usual_bytes_);
-  if (jobs_.jobs > 1) resident_before_ = resident_bytes();
-}
-
-// Where the first look-ups find nothing and nothing is known of how long anything takes, there is
-// little to look for and no order to keep.
-bool WarmupRun::is_cold() {
-  if (cold_ == Cold::unknown && missed_in_a_row_ >= kMissesInARow && !waiting_.empty()) {
-    const auto& some = *waiting_.begin()->second->request;
-    cold_ = state_.hints.any() || state_.service.shared_header_of(some) ? Cold::no : Cold::yes;
-    if (cold_ == Cold::yes) plan_jobs();
-  }
-  return cold_ == Cold::yes && !to_look_.empty();
-}
-
-// On a cold cache each thread compiles one kernel before it looks on, so that many processes all
-// compile at once; and where there are others, one more whenever a few are missing in a row.
-bool WarmupRun::compiles_before_it_looks_on() const {
-  const bool has_room = compiling_ == 0 || !limits_.memory_bytes ||
-                        compiling_bytes_ + usual_bytes_ <= *limits_.memory_bytes;
-  return missed_in_a_row_ >= kMissesInARow && (work_is_shared_ || cold_compiles_ < threads_) &&
-         compiling_ < jobs_.jobs && has_room;
-}
-
-bool WarmupRun::most_are_busy() const {
-  const bool has_none_yet = cold_ == Cold::yes && !planned_ && cold_compiles_ == 0;
-  return busy_in_a_row_ >= (has_none_yet ? kColdTries : kBusyInARow);
-}
-
-// The first in line, or where others are at it any of its rank, looked at or not.
-WarmupRun::Task& WarmupRun::cold_choice() {
-  const auto rank = waiting_.empty() ? to_look_.front()->rank : waiting_.begin()->second->rank;
-  const auto other = std::find_if(to_look_.begin(), to_look_.end(),
-                                  [&](const Task* task) { return task->rank != rank; });
-  const auto not_looked = static_cast<std::size_t>(other - to_look_.begin());
-  const auto in_line = waiting_.size();
-  const auto at = work_is_shared_ ? random_() % (not_looked + in_line) : not_looked;
-  if (in_line != 0 && at >= not_looked) {
-    auto* const task = waiting_.begin()->second;
-    waiting_.erase(waiting_.begin());
-    return *task;
-  }
-  const auto chosen = to_look_.begin() + static_cast<std::ptrdiff_t>(at % not_looked);
-  auto* const task = *chosen;
-  to_look_.erase(chosen);
-  task->touched = task->looked = Clock::now();
-  return *task;
 }
 
 // A header pays where several programs in one process use it.

@@ -10,6 +10,7 @@ using std::chrono::milliseconds;
 
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
+constexpr unsigned kBusyInARow = 4;
 // Between looks at busy keys: a part of the time for which none has ended, so that a short compile
 // is seen soon and a long one is not asked for often; never the same, so that many processes do not
 // fall into step.
@@ -95,15 +96,6 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
     look_again_at_earlier();
-    if (is_cold() && compiles_before_it_looks_on()) {
-      if (!most_are_busy()) {
-        ++cold_compiles_;
-        return begin(cold_choice());
-      }
-      rest(lock);
-      missed_in_a_row_ = 0;
-      continue;
-    }
     if (!to_look_.empty()) {
       auto* const task = to_look_.front();
       to_look_.pop_front();
@@ -113,7 +105,9 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
     }
     if (looking_ == 0) {
       if (!std::exchange(planned_, true)) plan();
-      const bool rests = !busy_.empty() && most_are_busy();
+      // With several keys taken in a row most are: there is more to wait for than to do, and to try
+      // them all would keep the processor from those that compile.
+      const bool rests = !busy_.empty() && busy_in_a_row_ >= kBusyInARow;
       auto step = rests ? Step() : next_in_line();
       if (step.task == nullptr && waiting_.empty() && compiling_ == 0 && !to_retry_.empty()) {
         step.task = to_retry_.front();
@@ -160,7 +154,6 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     --looking_;
     task.looked = now;
     if (!outcome) {
-      ++missed_in_a_row_;
       wait_in_line(task);
       return true;
     }
@@ -173,7 +166,6 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
   }
   if (task.given_up) return false;
   if (!outcome) {
-    if (!planned_) --cold_compiles_;
     task.was_busy = true;
     if (step.reach == Reach::make) task.try_again = now + kBetweenTries;
     ++busy_in_a_row_;
@@ -181,10 +173,7 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
     share_work();
     return true;
   }
-  const bool found = outcome->origin != Origin::compiled && outcome->origin != Origin::failed;
-  if (found && step.of_line && !planned_) --cold_compiles_;
-  if (found && cold_compiles_ == 0 && !work_is_shared_) cold_ = Cold::no;
-  busy_in_a_row_ = missed_in_a_row_ = 0;
+  busy_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
 

@@ -78,28 +78,21 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
     Reach reach = Reach::look;
     bool of_line = false;  // its turn came; else it is the first look at it
   };
-  // Whether the cache holds nothing, as far as can be told.
-  enum class Cold : unsigned char { unknown, yes, no };
   // By rank, then the longest first, then in order; see share_work().
   using Place = std::tuple<std::size_t, std::int64_t, std::size_t>;
 
   bool start_thread();
   void work(unsigned lane);
   Step next(std::unique_lock<std::mutex>& lock);
-  Step begin(Task& task, Reach reach = Reach::make);
+  Step begin(Task& task, Reach reach);
   void rest(std::unique_lock<std::mutex>& lock);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
   // True when this thread still belongs to the run.
   bool settle(const Step& step, std::optional<Outcome> outcome, unsigned lane);
-  bool is_cold();
-  bool compiles_before_it_looks_on() const;
-  bool most_are_busy() const;
-  Task& cold_choice();
   void plan();
   JobCount count_jobs(std::uint64_t compile_bytes) const;
-  void plan_jobs();
   void plan_headers();
   void wait_in_line(Task& task);
   void look_again();
@@ -139,10 +132,6 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::uint64_t compiling_bytes_ = 0;
   bool alone_ = false;
   bool planned_ = false;
-  bool jobs_planned_ = false;
-  Cold cold_ = Cold::unknown;
-  unsigned missed_in_a_row_ = 0;  // by first looks
-  unsigned cold_compiles_ = 0;    // before all was looked at
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
   unsigned lanes_ = 0;

@@ -40,49 +40,7 @@ class WarmupHerdTest : public FakeCompilerFixture {
     EXPECT_EQ(attempt.outcome, cache::LockOutcome::held);
     return std::move(attempt.lock);
   }
-  std::filesystem::path hints() const { return cache_ / "v1" / "r" / "hint"; }
 };
-
-// Where nothing is found and nothing known, a compile does not wait for all the look-ups.
-TEST_F(WarmupHerdTest, OnAnEmptyCacheTheFirstCompileBeginsBeforeAllIsLookedUp) {
-  auto runtime = open(fake_options());
-  add_many(runtime, 6, "slow 100");
-  const auto report = warmup(runtime, {.jobs = 1});
-  EXPECT_EQ(report.compiled, 6u);
-  const auto looked = [&](int i) {
-    const auto& kernel = report_of(report, name(i));
-    return kernel.began - kernel.queue;
-  };
-  EXPECT_LT(looked(0), milliseconds(50));
-  EXPECT_GE(looked(5), milliseconds(100));
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(begun(name(i)), 1u);
-}
-
-TEST_F(WarmupHerdTest, NoMoreBeginThatWayThanThereAreJobs) {
-  auto runtime = open(fake_options());
-  add_many(runtime, 12, "slow 50");
-  const auto report = warmup(runtime, {.jobs = 3});
-  EXPECT_EQ(report.compiled, 12u);
-  int before_the_look = 0;
-  for (int i = 0; i < 12; ++i)
-    before_the_look += report_of(report, name(i)).began < milliseconds(45);
-  EXPECT_LE(before_the_look, 3);
-}
-
-// What is there already comes first as soon as one of it is found, and nothing is compiled twice.
-TEST_F(WarmupHerdTest, ACacheThatLacksTheFirstKernelsStillGivesTheOthers) {
-  {
-    auto runtime = open(fake_options());
-    for (int i = 4; i < 8; ++i) add(runtime, name(i), "");
-    EXPECT_EQ(warmup(runtime, {.jobs = 1}).compiled, 4u);
-  }
-  std::filesystem::remove_all(hints());
-  auto runtime = open(fake_options());
-  add_many(runtime, 8, "");
-  const auto report = warmup(runtime, {.jobs = 1});
-  EXPECT_EQ(report.compiled, 4u);
-  EXPECT_EQ(report.hits, 4u);
-}
 
 TEST_F(WarmupHerdTest, AKernelThatFailsOnAnEmptyCacheCostsTheOthersNothing) {
   auto runtime = open(fake_options());
