@@ -81,12 +81,6 @@ class References {
 
 }  // namespace
 
-Result<GridControl> read_grid_control(std::span<const std::byte> cubin,
-                                      const Architecture& architecture, std::string_view symbol) {
-  KILN_TRY(const auto sections, read_elf_sections(cubin));
-  return read_grid_control(sections, read_elf_symbols(sections), architecture, symbol);
-}
-
 Result<GridControl> read_grid_control(std::span<const ElfSection> sections,
                                       std::span<const ElfSymbol> symbols,
                                       const Architecture& architecture, std::string_view symbol) {

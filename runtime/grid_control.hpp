@@ -25,11 +25,7 @@ struct GridControl {
 /// that these refer to. A function that is only reached through a pointer counts where the compiler
 /// put it into the kernel's own section, which it does unless it compiles for debugging (-G).
 /// Nothing below sm_90, which has neither instruction.
-/// Errors  invalid_argument when `cubin` is no cubin or has no such kernel.
-Result<GridControl> read_grid_control(std::span<const std::byte> cubin,
-                                      const Architecture& architecture, std::string_view symbol);
-
-/// The same of a cubin that is read already, `architecture` being its own.
+/// Errors  invalid_argument when the cubin, of which `architecture` is, has no such kernel.
 Result<GridControl> read_grid_control(std::span<const ElfSection> sections,
                                       std::span<const ElfSymbol> symbols,
                                       const Architecture& architecture, std::string_view symbol);

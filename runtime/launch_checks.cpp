@@ -1,7 +1,5 @@
 #include "runtime/launch_checks.hpp"
 
-#include <algorithm>
-
 #include "runtime/architecture.hpp"
 
 namespace kiln {

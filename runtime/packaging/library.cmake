@@ -9,8 +9,6 @@ function(kiln_add_library name)
   add_library(kiln::${name} ALIAS ${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:kiln_build_flags>)
-  # The driver calls back when a graph goes, which may be after everything else of ours.
-  target_link_options(${target} PRIVATE LINKER:-z,nodelete)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
     CXX_VISIBILITY_PRESET hidden

@@ -33,11 +33,17 @@ std::span<const std::byte> span_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
+Result<GridControl> read(std::span<const std::byte> cubin, const Architecture& architecture,
+                         std::string_view symbol = "entry") {
+  KILN_TRY(const auto sections, read_elf_sections(cubin));
+  return read_grid_control(sections, read_elf_symbols(sections), architecture, symbol);
+}
+
 GridControl control_of(const std::string& cubin, std::string_view symbol = "entry") {
   const auto info = inspect_cubin(span_of(cubin));
   EXPECT_TRUE(info) << info.error().message();
   if (!info) return {};
-  const auto control = read_grid_control(span_of(cubin), info->architecture, symbol);
+  const auto control = read(span_of(cubin), info->architecture, symbol);
   EXPECT_TRUE(control) << control.error().message();
   return control ? *control : GridControl{};
 }
@@ -93,7 +99,7 @@ TEST(GridControl, FollowsCallsAndOnlyCalls) {
   EXPECT_EQ(control_of(cubin, "launches"), kNeither);
   EXPECT_EQ(control_of(cubin, "loops"), kBoth);
   for (const auto* none : {"deep", "nobody", ""}) {
-    const auto control = read_grid_control(span_of(cubin), {100, 0}, none);
+    const auto control = read(span_of(cubin), {100, 0}, none);
     ASSERT_FALSE(control) << none;
     EXPECT_EQ(control.error().code(), ErrorCode::invalid_argument);
   }
@@ -107,13 +113,13 @@ TEST(GridControl, SurvivesEveryTruncationAndEveryBitFlip) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     // A copy of its own, so that a read past the end is seen.
     const std::vector<char> cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
-    EXPECT_FALSE(read_grid_control(std::as_bytes(std::span(cut)), {90, 0}, "entry")) << size;
+    EXPECT_FALSE(read(std::as_bytes(std::span(cut)), {90, 0})) << size;
     EXPECT_FALSE(inspect_cubin(std::as_bytes(std::span(cut)))) << size;
   }
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::vector<char> bytes(good.begin(), good.end());
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ 1 << bit % 8);
-    static_cast<void>(read_grid_control(std::as_bytes(std::span(bytes)), {90, 0}, "entry"));
+    static_cast<void>(read(std::as_bytes(std::span(bytes)), {90, 0}));
     static_cast<void>(inspect_cubin(std::as_bytes(std::span(bytes))));
   }
 }
