@@ -19,7 +19,7 @@ Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) 
 
 /// Lets go of the kernels whose graphs are gone, which may unload them. The driver says that a
 /// graph is gone from a thread of its own that may not call it, so this waits for a call of ours;
-/// and for one that nobody makes in the middle of a capture, which to unload what has run spoils.
+/// and for one that nobody makes in the middle of a capture, which compute-sanitizer would end.
 void let_go_of_graphs_kernels() noexcept;
 
 }  // namespace kiln

@@ -1,5 +1,6 @@
 // Warmups: cold ones beside bare NVRTC doing the same compiles in as many threads, and herds of 8
-// and 64 processes that want the same 50 kernels of 20 ms each; what a precompiled header saves.
+// and 64 processes that want the same 50 kernels of 20 ms each, once of a processor and once of
+// mere waiting; what a precompiled header saves.
 // Needs NVRTC and no GPU.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -242,8 +243,11 @@ double herd(int processes, const std::filesystem::path& cache) {
   return std::chrono::duration<double, std::milli>(last - shared->begin).count();
 }
 
-void add_herd(bench::Report& report, int processes) {
-  ::setenv("KILN_FAKE_NVRTC_MS", std::to_string(kHerdMilliseconds).c_str(), 1);
+// `busy`: a compile keeps a processor for its 20 ms, as a real one does, so that all processors
+// together have an ideal; else it sleeps, and as many go on at once as there are processes.
+void add_herd(bench::Report& report, int processes, bool busy) {
+  const char* const kTime = busy ? "KILN_FAKE_NVRTC_CPU_MS" : "KILN_FAKE_NVRTC_MS";
+  ::setenv(kTime, std::to_string(kHerdMilliseconds).c_str(), 1);
   std::vector<double> cold, full, compiles, bounds;
   // None goes before the last round: for seconds after many files were removed, ext4 looks longer
   // for places for new ones.
@@ -260,12 +264,18 @@ void add_herd(bench::Report& report, int processes) {
       ++count;
     compiles.push_back(count);
   }
-  const int in_turn = (kHerdKernels + processes - 1) / processes * kHerdMilliseconds;
+  ::unsetenv(kTime);
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int at_once = busy ? std::min(processes, processors) : processes;
+  const double ideal =
+      busy ? static_cast<double>(kHerdKernels * kHerdMilliseconds) / at_once
+           : static_cast<double>((kHerdKernels + at_once - 1) / at_once * kHerdMilliseconds);
   // The processes that find everything already keep the processors busy.
-  for (const double time : full) bounds.push_back(time + in_turn);
-  const auto title = "herd of " + std::to_string(processes) + " processes, 50 kernels of 20 ms: ";
+  for (const double time : full) bounds.push_back(time + ideal);
+  const auto title = "herd of " + std::to_string(processes) + " processes, 50 kernels of 20 ms " +
+                     (busy ? "of a processor: " : "of sleep: ");
   report.add(title + "compiles", "", compiles, {"kernels", {kHerdKernels}});
-  report.add(title + "time", "ms", cold, {"all compile at once", {static_cast<double>(in_turn)}});
+  report.add(title + "time", "ms", cold, {"compiles alone, spread evenly", {ideal}});
   report.add(title + "time", "ms", cold, {"that, and the herd on a full cache", bounds});
 }
 
@@ -275,7 +285,8 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "compile-worker") return serve_compiles();
   bench::Report report("warmup", argc, argv, 5);
   add_cold(report, std::max(2u, std::thread::hardware_concurrency()));
-  for (const int processes : {8, 64}) add_herd(report, processes);
+  for (const int processes : {8, 64})
+    for (const bool busy : {true, false}) add_herd(report, processes, busy);
   add_headers(report);  // takes minutes
   return report.finish();
 }

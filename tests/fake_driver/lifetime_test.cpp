@@ -152,7 +152,7 @@ TEST_F(Lifetime, WhatGraphsLeftDoesNotGoInTheMiddleOfACapture) {
     ASSERT_TRUE(get(runtime, 1));
     other.reset();
   });
-  EXPECT_EQ(driver_.live(Object::library), left) << "one came, one that had not run went";
+  EXPECT_EQ(driver_.live(Object::library), left) << "one came, one went";
   { const auto later = open(); }
   EXPECT_EQ(driver_.live(Object::library), left - 1);
 }

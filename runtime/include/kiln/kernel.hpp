@@ -5,9 +5,9 @@
 //
 // Order of destruction: Runtime, LaunchPool, LaunchDescriptor, Kernel and graphs may go in any
 // order. The last that holds a kernel unloads its library, after the work in the streams that uses
-// it, which is the caller's to wait for, and not while a stream is being captured, which that
-// spoils if the kernel has run. Where the last is a graph, the library is unloaded when the next
-// Runtime is opened.
+// it, which is the caller's to wait for. Captures go on unharmed, but for those under
+// compute-sanitizer, which ends them itself. Where the last is a graph, the library is unloaded
+// when the next Runtime is opened.
 //   at exit         what goes after the driver is silent, so static objects may hold kernels
 //   after a fork    the child's copies call no driver; launches and get() there are no_device
 //   after a reset   of a context (cuDevicePrimaryCtxReset): what was allocated in it is gone, so

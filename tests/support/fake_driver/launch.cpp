@@ -185,7 +185,6 @@ CUresult make_launch(const CUlaunchConfig& config, CUfunction handle, void** par
 
 void record(const KernelLaunch& launch, Origin origin, CUstream stream) {
   const bool loaded = load_into(launch.kernel, launch.context);
-  launch.kernel->has_run = true;
   if ((attention.load(std::memory_order_relaxed) & kRecording) == 0) return;
   LaunchRecord record{.launch = launch,
                       .kernel = launch.kernel->code->name,

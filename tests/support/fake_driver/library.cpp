@@ -160,10 +160,6 @@ CUresult cuLibraryUnload(CUlibrary library) {
   const std::lock_guard lock(state().mutex);
   if (!state().libraries.holds(library)) return CUDA_ERROR_INVALID_HANDLE;
   FAKE_DRIVER_TRY(may_block());
-  // What an H200 did, as far as could be told: to unload what has run spoils captures of any mode.
-  for (auto* kernel : library->kernels)
-    if (kernel->has_run)
-      for (const auto& capture : state().captures) capture->broken = true;
   for (auto* kernel : library->kernels) {
     for (const auto& [context, function] : kernel->functions) state().functions.remove(function);
     state().kernels.remove(kernel);

@@ -96,7 +96,6 @@ struct CUlib_st {
 struct CUkern_st {
   CUlibrary library = nullptr;
   const fake_driver::Code* code = nullptr;
-  bool has_run = false;
   std::map<std::pair<CUdevice, CUfunction_attribute>, int> attributes{};  // those that were set
   std::map<CUcontext, CUfunction> functions{};
 };

@@ -8,14 +8,16 @@
 //   // fake: crash         ends the process by a signal
 //   // fake: crash once /file   the same, unless the file is there, which it makes
 //
-// KILN_FAKE_NVRTC_MS is a time that every compile takes beside; KILN_FAKE_NVRTC_GATE names a file
-// that must be there before one ends. KILN_FAKE_NVRTC_LOG names a file that gets a line when a
+// KILN_FAKE_NVRTC_MS is a time that every compile takes beside, asleep, KILN_FAKE_NVRTC_CPU_MS one
+// that it keeps a processor busy for; KILN_FAKE_NVRTC_GATE names a file that must be there before
+// one ends. KILN_FAKE_NVRTC_LOG names a file that gets a line when a
 // compile begins and one when it ends, by which tests count compiles over all processes. The
 // "machine code" holds nothing but the kernel.
 #include <fcntl.h>
 #include <nvrtc.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -64,6 +66,17 @@ bool first_time(const std::string& file) {
   const int made = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (made >= 0) ::close(made);
   return made >= 0;
+}
+
+// By this thread's own time: while others have the processor, nothing is done.
+void keep_busy(milliseconds time) {
+  const auto used = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto until = used() + time;
+  while (used() < until) continue;
 }
 
 nvrtcResult take_memory(std::size_t mebibytes) {
@@ -158,6 +171,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   note("begin " + name);
   if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)
     std::this_thread::sleep_for(milliseconds(std::atoi(time)));
+  if (const char* const time = std::getenv("KILN_FAKE_NVRTC_CPU_MS"); time != nullptr)
+    keep_busy(milliseconds(std::atoi(time)));
   if (const char* const gate = std::getenv("KILN_FAKE_NVRTC_GATE"); gate != nullptr)
     while (::access(gate, F_OK) != 0 &&
            (program->callback == nullptr || program->callback(program->payload, nullptr) == 0))
