@@ -6,8 +6,6 @@
 #include <random>
 #include <utility>
 
-#include "runtime/artifact_facts.hpp"
-#include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/stored_artifact.hpp"
 
@@ -23,41 +21,6 @@ bool is_final(const Outcome& outcome) {
   return outcome.status.ok() ||
          (!outcome.passing && (outcome.status.code() == ErrorCode::compile_failed ||
                                outcome.status.code() == ErrorCode::unsupported));
-}
-
-bool names_directory(std::string_view code, std::string_view directory) {
-  for (auto at = code.find(directory); at != std::string_view::npos;
-       at = code.find(directory, at + 1)) {
-    const auto end = at + directory.size();
-    if (end == code.size() || code[end] == '/' || code[end] == '\0') return true;
-  }
-  return false;
-}
-
-// A directory of this machine that the code names; empty for the usual kernel.
-std::string place_in(const Artifact& artifact, const Program& program) {
-  const auto& options = program.options.arguments;
-  if (std::find(options.begin(), options.end(), "--device-debug") != options.end())
-    return "the working directory, as debug information does";
-  std::string code(reinterpret_cast<const char*>(artifact.cubin), artifact.cubin_bytes);
-  // The names that sources in memory go by are no place, however much they look like one.
-  for (const auto& file : program.closure.memory) {
-    const auto name = std::string(kProgramPrefix) + file.name;
-    for (auto at = code.find(name); at != std::string::npos; at = code.find(name, at))
-      std::fill_n(code.begin() + static_cast<std::ptrdiff_t>(at), name.size(), ' ');
-  }
-  for (const auto& directory : program.closure.include_directories)
-    if (names_directory(code, directory.native())) return directory.string();
-  return {};
-}
-
-Error not_there(const CompileRequest& request) {
-  return Error(ErrorCode::io_failed, "kernel " + request.program().spec.name +
-                                         " is neither in the cache nor in the remote one");
-}
-
-Outcome failure(const cache::Digest& key, Error error) {
-  return Outcome{.key = key, .status = std::move(error)};
 }
 
 }  // namespace
@@ -162,7 +125,7 @@ Result<Lookup> CompileService::look_up(CompileRequest& request) {
 }
 
 std::optional<Outcome> CompileService::advance(CompileRequest& request, Reach reach) {
-  if (auto status = make_keys(request); !status) return failure({}, status.error());
+  if (auto status = make_keys(request); !status) return Outcome::failure({}, status.error());
 
   Flight* flight = nullptr;
   {
@@ -266,92 +229,6 @@ void CompileService::count_hit(Outcome& outcome, const Flight& flight) {
   if (flight.busy_since) outcome.origin = Origin::waited;
 }
 
-Status CompileService::can_compile(const CompileRequest& request) const {
-  const auto& installed = compiler_.search().found;
-  if (installed && installed->toolchain() == request.toolchains_.front()) return {};
-  const auto why = installed ? "the installed compiler is " + installed->toolchain().to_text()
-                             : no_nvrtc_error(compiler_.search()).message();
-  return Error(ErrorCode::no_toolchain, "kernel " + request.program_->spec.name + " for " +
-                                            request.architecture_ +
-                                            " is not in the cache and cannot be compiled: " + why);
-}
-
-std::optional<Outcome> CompileService::fetch(const CompileRequest& request, std::size_t which,
-                                             cache::Wish wish, cache::Fetched& fetched) {
-  const auto& key = request.keys_[which];
-  fetched = store_->fetch(key.name, key.text, wish);
-  if (!fetched.entry) return std::nullopt;
-  std::string why;
-  auto artifact = artifact_of(*std::move(fetched.entry), key.name, request.architecture_, why);
-  if (artifact) {
-    // As after a compile: where there is no compiler, the store is to know the toolchain.
-    record_toolchain();
-    return Outcome{.key = key.name, .artifact = *std::move(artifact), .origin = Origin::remote};
-  }
-  log(LogLevel::warning, "entry " + key.name.hex() +
-                             " of the remote cache is not used and will be made again: " + why);
-  static_cast<void>(store_->discard(key.name).ok());
-  return std::nullopt;
-}
-
-std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight, Reach reach) {
-  const auto& key = request.keys_.front();
-  const auto able = can_compile(request);
-  const bool may_fetch = store_ != nullptr && store_->has_remote();
-  if (!able && !may_fetch) return failure(key.name, able.error());
-  if (!may_store() || !request.program_->closure.cacheable)
-    return able && reach == Reach::make
-               ? compile(request, false)
-               : failure(key.name, able ? not_there(request) : able.error());
-
-  const auto busy = [&] {
-    if (!flight.busy_since) flight.busy_since = Clock::now();
-  };
-  // Ours for as long as this call, and longer where it ends in a wait for the fleet.
-  auto lock = std::exchange(request.host_lock_, nullptr);
-  if (lock == nullptr) lock = flight.host_lock.lock();
-  if (lock == nullptr) {
-    auto attempt = store_->try_lock(key.name);
-    if (attempt.outcome == cache::LockOutcome::busy) {
-      busy();
-      if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
-      log(LogLevel::warning, "kernel " + request.program_->spec.name +
-                                 ": another process has been compiling it for longer than the "
-                                 "wait limit; compiling it here as well");
-    }
-    lock = std::make_shared<const cache::KeyLock>(std::move(attempt.lock));
-  }
-  // The holder before us may have published between our look-up and our lock.
-  bool unusable = false;
-  if (auto outcome = find(request, 0, &unusable)) {
-    count_hit(*outcome, flight);
-    return outcome;
-  }
-  // A failure shows when the new entry is published.
-  if (unusable) static_cast<void>(store_->discard(key.name).ok());
-  cache::Fetched fetched;
-  // Nobody is to wait for who makes nothing.
-  const auto wish = able && reach == Reach::make ? cache::Wish::make : cache::Wish::look;
-  for (std::size_t which = 0; may_fetch && which < request.keys_.size(); ++which) {
-    if (auto outcome = fetch(request, which, wish, fetched)) {
-      count_hit(*outcome, flight);
-      return outcome;
-    }
-    if (!fetched.busy) continue;
-    busy();
-    if (Clock::now() - *flight.busy_since < options_.longest_wait) {
-      flight.host_lock = request.host_lock_ = std::move(lock);
-      return std::nullopt;
-    }
-    log(LogLevel::warning, "kernel " + request.program_->spec.name +
-                               ": another host has been compiling it, or the remote cache has been "
-                               "away, for longer than the wait limit; going on without");
-  }
-  if (!able) return failure(key.name, able.error());
-  if (reach != Reach::make) return failure(key.name, not_there(request));
-  return compile(request, true, std::move(fetched.lease));
-}
-
 Result<Lookup> CompileService::fetch(CompileRequest& request) {
   for (;;) {
     if (auto outcome = advance(request, Reach::fetch)) {
@@ -361,109 +238,6 @@ Result<Lookup> CompileService::fetch(CompileRequest& request) {
     }
     wait_for_change(poll_interval());
   }
-}
-
-// NVRTC reads headers on disk by itself, after the key was made from them. If one has changed
-// since, the machine code belongs to no key: the request starts over with the files as they are
-// now.
-Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
-  if (request.program_->closure.disk.empty() || !request.remake_) return false;
-  KILN_TRY(auto remade, request.remake_());
-  if (remade.closure.disk == request.program_->closure.disk) return false;
-  request.program_ = std::make_shared<const Program>(std::move(remade));
-  request.keys_.clear();
-  return true;
-}
-
-Result<Artifact> CompileService::run_compiler(const CompileRequest& request, const CompileKey& key,
-                                              const ToolchainId& toolchain, CompileWatch& watch) {
-  const auto& program = *request.program_;
-  const auto& installed = compiler_.search().found;
-  if (options_.workers == nullptr || !installed)
-    return compiler_.compile(program, request.architecture_, key, toolchain, watch);
-  return options_.workers->compile(program, request.architecture_, key, toolchain,
-                                   installed->library.string(), watch);
-}
-
-std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish,
-                                               cache::FleetLease lease) {
-  // Copies: the request may get other ones when its files have changed.
-  const auto key = request.keys_.front();
-  const auto toolchain = request.toolchains_.front();
-  const auto kept = request.program_;
-  const auto& program = *kept;
-  if (!program.closure.cacheable)
-    log(LogLevel::warning,
-        "kernel " + program.spec.name +
-            " is compiled anew in each process and not stored: " + program.closure.why_not);
-
-  CompileWatch watch{.stop = request.stop, .share_header = request.share_header};
-  const auto started = Clock::now();
-  auto artifact = run_compiler(request, key, toolchain, watch);
-  const auto took = Clock::now() - started;
-  const auto changed = inputs_changed(request);
-  if (!changed) return failure(key.name, changed.error());
-  if (*changed) {
-    // Perhaps since a precompiled header was made of them.
-    compiler_.forget_headers();
-    if (options_.workers != nullptr) options_.workers->end_idle();
-    return std::nullopt;
-  }
-  if (!watch.header_trouble.empty())
-    log(LogLevel::warning, "kernel " + program.spec.name +
-                               " was compiled without the precompiled header that its #pragma "
-                               "nv_hdrstop asks for, which takes longer: " +
-                               watch.header_trouble);
-  if (!artifact) {
-    if (artifact.error().code() != ErrorCode::no_toolchain &&
-        artifact.error().code() != ErrorCode::not_ready)
-      counters_.failed_compiles.fetch_add(1, std::memory_order_relaxed);
-    auto outcome = failure(key.name, artifact.error());
-    outcome.passing = watch.passing;
-    outcome.compile_time = took;
-    outcome.peak_bytes = watch.peak_bytes;
-    return outcome;
-  }
-  counters_.compiles.fetch_add(1, std::memory_order_relaxed);
-  log(LogLevel::info,
-      "compiled kernel " + program.spec.name + " for " + request.architecture_ + " in " +
-          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
-          " ms [key " + key.name.hex() + "]");
-  if (!artifact->facts.log.empty())
-    log(LogLevel::warning,
-        "kernel " + program.spec.name + " compiles with warnings:\n" + artifact->facts.log);
-
-  Outcome outcome{.key = key.name,
-                  .origin = Origin::compiled,
-                  .stored = false,
-                  .compile_time = took,
-                  .peak_bytes = watch.peak_bytes,
-                  .header_shared = watch.header_shared};
-  const auto not_stored = [&](std::string why) {
-    outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
-  };
-  if (!program.closure.cacheable) {
-    not_stored(program.closure.why_not);
-  } else if (!publish) {
-    not_stored("no cache directory that may be written is in force");
-  } else if (const auto place = place_in(*artifact, program); !place.empty()) {
-    const auto why = "its code holds " + place + ", and entries hold no place";
-    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
-                               ". -G, -lineinfo and __FILE__ in files of include directories do "
-                               "that");
-    not_stored(why);
-  } else {
-    // First, so that no entry is ever there without its toolchain.
-    record_toolchain();
-    const auto status = store_->publish(key.text, to_json(artifact->facts),
-                                        {artifact->cubin, artifact->cubin_bytes}, std::move(lease));
-    outcome.stored = status.ok();
-    outcome.storing = status;
-    // The store has said why, once; the kernel runs all the same.
-    if (!status) counters_.failed_stores.fetch_add(1, std::memory_order_relaxed);
-  }
-  outcome.artifact = *std::move(artifact);
-  return outcome;
 }
 
 std::optional<cache::Digest> CompileService::shared_header_of(const CompileRequest& request) const {
@@ -490,8 +264,8 @@ Outcome CompileService::obtain(CompileRequest& request) {
   for (;;) {
     if (auto outcome = advance(request)) return *std::move(outcome);
     if (request.stop && request.stop())
-      return failure(request.key(),
-                     compile_stopped(request.program_->spec.name, request.architecture_));
+      return Outcome::failure(request.key(),
+                              compile_stopped(request.program_->spec.name, request.architecture_));
     wait_for_change(poll_interval());
   }
 }

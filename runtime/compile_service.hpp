@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kiln/artifact.hpp"
@@ -55,6 +56,10 @@ struct Outcome {
   std::chrono::nanoseconds compile_time{};  ///< in the compiler
   std::uint64_t peak_bytes = 0;             ///< see CompileWatch
   bool header_shared = false;               ///< the same
+
+  static Outcome failure(const cache::Digest& key, Error error) {
+    return {.key = key, .status = std::move(error)};
+  }
 };
 
 /// One caller's wish for one program on one architecture.

@@ -4,17 +4,12 @@
 #include <charconv>
 #include <optional>
 
+#include "runtime/trimmed.hpp"
+
 namespace kiln {
 namespace {
 
 constexpr std::size_t kLongestHead = 400;
-constexpr std::string_view kBlank{" \t\r\n\0", 5};
-
-std::string_view trimmed(std::string_view text) noexcept {
-  const auto begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 // Takes the first line off `text`.
 std::string_view next_line(std::string_view& text) noexcept {

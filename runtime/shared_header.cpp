@@ -15,6 +15,7 @@
 
 #include "runtime/fork_generation.hpp"
 #include "runtime/source_set.hpp"
+#include "runtime/trimmed.hpp"
 
 namespace kiln {
 namespace {
@@ -23,13 +24,6 @@ namespace {
 constexpr std::chrono::milliseconds kTick{20};
 // As much as the heap that NVRTC is given for a header.
 constexpr std::uint64_t kRoomMebibytes = 512;
-
-std::string_view trimmed(std::string_view line) {
-  constexpr std::string_view kSpace = " \t\r";
-  const auto begin = line.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return line.substr(begin, line.find_last_not_of(kSpace) - begin + 1);
-}
 
 // The words of a directive, however its spaces are set; empty for a line that is none.
 std::vector<std::string_view> directive(std::string_view line) {
