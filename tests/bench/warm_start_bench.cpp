@@ -100,11 +100,14 @@ struct Child {
   std::vector<double> open{}, add{}, warmup{}, all{}, processor{}, process{};
 
   void run(const std::string& self, const std::string& cache) {
+    // Shared libraries may be found by it alone.
+    const auto environment = test::this_environment();
     test::ProcessResult result;
     const double whole = bench::time_of([&] {
       result = test::run_process(
           {.arguments = {self, "child", cache, std::to_string(kernels), std::to_string(jobs),
-                         pinned ? "pinned" : "free", bare ? "bare" : "warm"}});
+                         pinned ? "pinned" : "free", bare ? "bare" : "warm"},
+           .environment = environment});
     });
     if (result.exit_code != 0) fail("the child failed: " + result.err);
     std::istringstream times(result.out);
