@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kiln/options.hpp"
 #include "runtime/artifact_facts.hpp"
 #include "runtime/compile_service.hpp"
 #include "runtime/stored_artifact.hpp"
@@ -214,6 +215,11 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
     not_stored(program.closure.why_not);
   } else if (!publish) {
     not_stored("no cache directory that may be written is in force");
+  } else if (const auto version = process_environment()("NV_NVVM_VERSION")) {
+    const auto why = "NV_NVVM_VERSION=" + *version +
+                     " has been set since this Runtime was opened, and changes what NVRTC makes";
+    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why + "; unset it");
+    not_stored(why);
   } else if (const auto place = place_in(*artifact, program); !place.empty()) {
     const auto why = "its code holds " + place + ", and entries hold no place";
     log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +

@@ -36,28 +36,49 @@ std::string without_directories(std::string text, const IncludeClosure& closure)
   return text;
 }
 
-// Names the header when the failure is a missing one: the usual first stumble of NVRTC users.
-std::string missing_header_help(std::string_view log, const Program& program) {
+// As the log has it; empty when the failure is another.
+std::string name_of_missing_header(std::string_view log) {
   constexpr std::string_view kMarks[] = {"could not open source file \"",
                                          "cannot open source file \""};
   for (const auto mark : kMarks) {
     const auto at = log.find(mark);
     if (at == std::string_view::npos) continue;
     const auto begin = at + mark.size();
-    const auto name = std::string(log.substr(begin, log.find('"', begin) - begin));
-    std::string searched;
-    for (const auto& directory : program.searched_directories)
-      searched.append(searched.empty() ? "" : ", ").append(directory.string());
-    auto help =
-        "header <" + name + "> was not found among the added sources nor in " +
-        (searched.empty() ? std::string("any directory, since no include root is set") : searched);
-    for (const auto& skipped : program.skipped_toolkits) help += "; not looked in: " + skipped;
-    if (name.find('.') == std::string::npos && name.find('/') == std::string::npos)
-      help += "; NVRTC has no C++ standard library: include <cuda/std/" + name +
-              "> of the CUDA toolkit instead";
-    return help;
+    return std::string(log.substr(begin, log.find('"', begin) - begin));
   }
   return {};
+}
+
+// A header that was read when the key was made and that NVRTC could not open: it has just been
+// removed, or no descriptor was left. Empty for any other failure.
+std::string lost_header(std::string_view log, const IncludeClosure& closure) {
+  const auto name = name_of_missing_header(log);
+  const bool was_there =
+      !name.empty() && std::any_of(closure.disk.begin(), closure.disk.end(), [&](const auto& file) {
+        return file.label.ends_with("/" + name);
+      });
+  return was_there ? name : std::string();
+}
+
+// Names the header when the failure is a missing one: the usual first stumble of NVRTC users.
+std::string missing_header_help(std::string_view log, const Program& program) {
+  if (const auto lost = lost_header(log, program.closure); !lost.empty())
+    return "header <" + lost +
+           "> was there a moment ago and cannot be opened now: it was removed, or no file "
+           "descriptor was left (ulimit -n); compile again";
+  const auto name = name_of_missing_header(log);
+  if (name.empty()) return {};
+  std::string searched;
+  for (const auto& directory : program.searched_directories)
+    searched.append(searched.empty() ? "" : ", ").append(directory.string());
+  auto help =
+      "header <" + name + "> was not found among the added sources nor in " +
+      (searched.empty() ? std::string("any directory, since no include root is set") : searched);
+  for (const auto& skipped : program.skipped_toolkits) help += "; not looked in: " + skipped;
+  if (name.find('.') == std::string::npos && name.find('/') == std::string::npos)
+    help += "; NVRTC has no C++ standard library: include <cuda/std/" + name +
+            "> of the CUDA toolkit instead";
+  return help;
 }
 
 Error compile_error(const Program& program, std::string_view architecture, const CompileKey& key,
@@ -76,6 +97,18 @@ Error compile_error(const Program& program, std::string_view architecture, const
     message += " [name expression \"" + spec.name_expression + "\"]";
   message += " [options: " + joined(arguments) + "] [key " + key.name.hex() + "]";
   return Error(ErrorCode::compile_failed, std::move(message), std::move(log));
+}
+
+Error replaced_error(const NvrtcFiles& files) {
+  return Error(ErrorCode::no_toolchain,
+               "NVRTC " + files.library.string() +
+                   " has been replaced since this Runtime was opened; open another one");
+}
+
+// The front end and the assembler say so in the log, of a program that may be right.
+bool ran_out_of_memory(std::string_view log) {
+  return log.find("catastrophic error: out of memory") != std::string_view::npos ||
+         log.find("Memory allocation failure") != std::string_view::npos;
 }
 
 std::string supported_list(const NvrtcLibrary& library) {
@@ -177,9 +210,7 @@ Result<const NvrtcLibrary*> Compiler::library() {
     // The keys were made from the files as they were then.
     const auto now = examine_nvrtc(search_.found->library);
     if (!now || now->toolchain() != search_.found->toolchain())
-      return Error(ErrorCode::no_toolchain,
-                   "NVRTC " + search_.found->library.string() +
-                       " has been replaced since this Runtime was opened; open another one");
+      return replaced_error(*search_.found);
     auto opened = NvrtcLibrary::open(*search_.found);
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
@@ -257,6 +288,8 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                      "while another thread was compiling. Fork before, or start a new process");
   const InCompiler inside;
   KILN_TRY(const auto* const nvrtc, library());
+  // A worker may have been started after the key was made.
+  if (nvrtc->files().toolchain() != toolchain) return replaced_error(nvrtc->files());
   const auto& api = nvrtc->api();
   const auto& spec = program.spec;
   if (auto status = check_version(program.options, toolchain.major, toolchain.minor); !status)
@@ -277,8 +310,11 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
       return compile_stopped(spec.name, architecture);
     }
     const auto result = run->result();
-    watch.passing = result != NVRTC_ERROR_COMPILATION && result != NVRTC_ERROR_INVALID_OPTION &&
-                    result != NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
+    const bool of_the_program = result == NVRTC_ERROR_COMPILATION ||
+                                result == NVRTC_ERROR_INVALID_OPTION ||
+                                result == NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
+    watch.passing =
+        !of_the_program || ran_out_of_memory(log) || !lost_header(log, program.closure).empty();
     if (log.empty()) log = api.get_error_string(result);
     return compile_error(program, architecture, key, arguments, std::move(log));
   }

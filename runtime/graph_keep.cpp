@@ -15,12 +15,28 @@ struct Kept {
 // Those whose graphs are gone.
 std::atomic<Kept*> gone{nullptr};
 
+void put(Kept* kept) {
+  kept->next = gone.load(std::memory_order_relaxed);
+  while (!gone.compare_exchange_weak(kept->next, kept, std::memory_order_release,
+                                     std::memory_order_relaxed)) {
+  }
+}
+
 // The driver's call when the last graph with a user object goes.
 void CUDA_CB graph_is_gone(void* kept) {
-  auto* mine = static_cast<Kept*>(kept);
-  mine->next = gone.load(std::memory_order_relaxed);
-  while (!gone.compare_exchange_weak(mine->next, mine, std::memory_order_release,
-                                     std::memory_order_relaxed)) {
+  put(static_cast<Kept*>(kept));
+}
+
+// Lets go of what graphs left, but for kernels other than `kernel` where one is given.
+void let_go(const LoadedKernel* kernel) {
+  if (gone.load(std::memory_order_relaxed) == nullptr) return;
+  auto* first = gone.exchange(nullptr, std::memory_order_acquire);
+  while (first != nullptr) {
+    auto* const kept = std::exchange(first, first->next);
+    if (kernel != nullptr && kept->kernel.get() != kernel)
+      put(kept);
+    else
+      delete kept;
   }
 }
 
@@ -28,6 +44,9 @@ void CUDA_CB graph_is_gone(void* kept) {
 
 Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) noexcept {
   const auto& api = kernel->library().driver();
+  // A server that captures again and again opens no other Runtime. The caller holds this kernel, so
+  // that nothing is unloaded.
+  let_go(kernel.get());
   auto* kept = new (std::nothrow) Kept{std::move(kernel)};
   if (kept == nullptr) return api.failed("cuUserObjectCreate", CUDA_ERROR_OUT_OF_MEMORY);
   CUuserObject object = nullptr;
@@ -46,9 +65,7 @@ Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) 
 }
 
 void let_go_of_graphs_kernels() noexcept {
-  if (gone.load(std::memory_order_relaxed) == nullptr) return;
-  auto* first = gone.exchange(nullptr, std::memory_order_acquire);
-  while (first != nullptr) delete std::exchange(first, first->next);
+  let_go(nullptr);
 }
 
 }  // namespace kiln

@@ -1,5 +1,6 @@
 #include "runtime/nvrtc_run.hpp"
 
+#include "runtime/compile_environment.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/process_guard.hpp"
 
@@ -43,6 +44,7 @@ nvrtcResult NvrtcRun::compile(const std::vector<std::string>& arguments,
     api.set_flow_callback(program_, ask_to_stop, const_cast<CompileWatch*>(&watch));
   {
     const StackLimit limit;
+    const CompileEnvironment environment;
     result_ = api.compile_program(program_, static_cast<int>(raw.size()), raw.data());
   }
   // NVRTC's sizes count the terminating zero.

@@ -46,7 +46,7 @@ jobs=$(($(nproc) + 1))
 set_up
 # Some tests trace system calls, count instructions, start servers or reach a quota, and are skipped
 # without them.
-[ "$(id -u)" != 0 ] || install_packages strace valgrind redis-server nginx-light openssl btrfs-progs
+[ "$(id -u)" != 0 ] || install_packages locales strace valgrind redis-server nginx-light openssl btrfs-progs
 # The other presets build with clang; the sanitizers' part of it is a package of its own.
 if [ "$preset" != release ]; then
   command -v clang++ >/dev/null || install_packages clang

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cache/capped.hpp"
 #include "cache/remote/random.hpp"
 #include "cache/remote/start_thread.hpp"
 
@@ -25,7 +26,7 @@ std::shared_ptr<void> LeaseKeeper::keep(const std::string& name, const std::stri
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable() && (stopping_ || !start_thread(thread_, [this] { work(); })))
       return nullptr;
-    held_[token] = {name, Clock::now() + servers_->options().times.longest_lease_wait};
+    held_[token] = {name, Clock::now() + capped(servers_->options().times.longest_lease_wait)};
   }
   changed_.notify_one();
   // It owns nothing: what matters is that it goes. In a forked child it is the parent's.

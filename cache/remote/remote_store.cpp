@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/capped.hpp"
 #include "cache/remote/lease_keeper.hpp"
 #include "cache/remote/object.hpp"
 #include "cache/remote/random.hpp"
@@ -235,7 +236,7 @@ Fetched RemoteStore::fetch(const Digest& name, std::string_view key_text, Wish w
   };
   auto first = look(wire_name, wanted);
   if (first.entry) return found(first);
-  if (now - since >= options.times.longest_lease_wait) {
+  if (now - since >= capped(options.times.longest_lease_wait)) {
     ++gave_up_;
     return our_turn({});
   }

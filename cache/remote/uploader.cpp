@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/capped.hpp"
 #include "cache/remote/object.hpp"
 #include "cache/remote/random.hpp"
 #include "cache/remote/start_thread.hpp"
@@ -71,7 +72,7 @@ Status Uploader::flush(std::chrono::milliseconds longest, const std::stop_token&
   });
   std::unique_lock lock(mutex_);
   const auto is_done = [&] { return waiting_.empty() && !busy_; };
-  changed_.wait_for(lock, longest, [&] { return stop.stop_requested() || is_done(); });
+  changed_.wait_for(lock, capped(longest), [&] { return stop.stop_requested() || is_done(); });
   const bool done = is_done();
   const std::uint64_t lost = dropped_ + failed_ - lost_before_;
   lost_before_ += lost;

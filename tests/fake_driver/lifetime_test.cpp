@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "fixture.hpp"
+#include "runtime/driver_api.hpp"
+#include "runtime/graph_keep.hpp"
+#include "runtime/loaded_kernel.hpp"
 
 namespace kiln::test {
 namespace {
@@ -121,6 +124,31 @@ TEST_F(Lifetime, ACaptureThatComesToNothingKeepsNothing) {
   { const auto gone = std::move(runtime); }
   { const auto later = open(); }
   EXPECT_EQ(driver_.live(Object::library), 0u);
+}
+
+// A server that captures anew at each step opens no Runtime in between.
+TEST_F(Lifetime, GraphsThatAreMadeAnewLeaveNoMoreAndMore) {
+  const auto& cuda = cuda_->functions();
+  auto runtime = runtime_with({kWaitSource});
+  const auto artifact = runtime.artifact({0}, "sm_90a");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  auto driver = DriverApi::load();
+  ASSERT_TRUE(driver);
+  const auto library = Library::load(*driver, *artifact, {});
+  ASSERT_TRUE(library) << message_of(library);
+  const auto kernel = LoadedKernel::prepare(*library, 0);
+  ASSERT_TRUE(kernel) << message_of(kernel);
+  const auto stream = cuda_->stream();
+  for (int i = 0; i < 100; ++i) {
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuda.cuStreamBeginCapture_(stream.handle(), CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+    ASSERT_EQ(cuda.cuStreamEndCapture_(stream.handle(), &graph), 0);
+    for (int launch = 0; launch < 3; ++launch) ASSERT_TRUE(keep_in_graph(graph, *kernel));
+    ASSERT_EQ(cuda.cuGraphDestroy_(graph), 0);
+  }
+  EXPECT_LE(kernel->use_count(), 1 + 3);
+  { const auto later = open(); }
+  EXPECT_EQ(kernel->use_count(), 1);
 }
 
 // Nothing that is done in a capture unloads what graphs left.

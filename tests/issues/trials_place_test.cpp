@@ -351,5 +351,16 @@ TEST_F(Trial, T32_AVariableThatChangesTheCodeTurnsTheCacheOff) {
   EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
 }
 
+TEST_F(Trial, T32_AVariableThatChangesTheCodeAndIsSetLaterKeepsItOutOfTheCache) {
+  auto runtime = open();
+  ASSERT_EQ(::setenv("NV_NVVM_VERSION", "nvvm-latest", 1), 0);
+  const auto artifact =
+      compile(runtime, "extern \"C\" __global__ void entry(int* p) { *p = 1; }\n");
+  ::unsetenv("NV_NVVM_VERSION");
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  EXPECT_EQ(entries(), 0u);
+  EXPECT_EQ(warnings_with("NV_NVVM_VERSION"), 1u) << ::testing::PrintToString(warnings_);
+}
+
 }  // namespace
 }  // namespace kiln::test
