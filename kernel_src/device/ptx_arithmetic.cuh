@@ -41,6 +41,14 @@ __device__ __forceinline__ kernels::u32 select_bits(kernels::u32 mask, kernels::
   return bits;
 }
 
+/// and.b32, all: the bits that both have. For what the compiler would rather do twice, after each
+/// of two shifts, than once before them.
+__device__ __forceinline__ kernels::u32 bits_of_both(kernels::u32 a, kernels::u32 b) {
+  kernels::u32 bits;
+  asm("and.b32 %0, %1, %2;" : "=r"(bits) : "r"(a), "r"(b));
+  return bits;
+}
+
 /// selp.b64, all: `a` or `b`, both of which are read.
 __device__ __forceinline__ kernels::u64 choose(bool first, kernels::u64 a, kernels::u64 b) {
   kernels::u64 chosen;
