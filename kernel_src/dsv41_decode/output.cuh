@@ -44,7 +44,7 @@ __device__ __forceinline__ OutputShare output_share(const Args& args, u64 positi
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
       share.cosines[i] = angles[i / 2 * (gap / 2) + i % 2];
-      share.sines[i] = -angles[dsv41::kRopeDim / 2 + i / 2 * (gap / 2) + i % 2];
+      share.sines[i] = angles[dsv41::kRopeDim / 2 + i / 2 * (gap / 2) + i % 2];
     }
   }
   return share;
@@ -60,8 +60,9 @@ __device__ __forceinline__ void write_output(const Args& args, const OutputShare
     for (u32 j = 0; j < 4; ++j) {
       const float even = values[2 * j];
       const float odd = values[2 * j + 1];
-      values[2 * j] = rotated_even(even, odd, share.cosines[j], share.sines[j]);
-      values[2 * j + 1] = rotated_odd(even, odd, share.cosines[j], share.sines[j]);
+      // By minus the angle: a sine that is negated early is waited for early.
+      values[2 * j] = rotated_even(even, -odd, share.cosines[j], share.sines[j]);
+      values[2 * j + 1] = rotated_odd(-even, odd, share.cosines[j], share.sines[j]);
     }
   }
   float amax = kUe8m0AmaxFloor;

@@ -54,6 +54,7 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   __syncthreads();
   device::cluster_arrive();
+  device::cluster_wait();  // all blocks have made their barriers
   device::wait_for_previous_kernels();
   i64 given_position;
   const bool swa = place_in_list<T>(rank, warp).swa;
@@ -78,8 +79,10 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
     for (u32 i = 0; i < rounds; ++i) of_heads[i] = softmax<T>(softmax_head<T>(i, warp, lane), lane);
   }
   Products::publish();
-  const OutputShare share = share_of(args, position, unit_of<T::tiles>(warp, rank));
   __syncthreads();
+  // Query and scores are done with: others may send to where they were.
+  if (warp < T::tiles && lane == 0)
+    device::barrier_arrive_after_reads(device::address_in_block(barriers + kLeave, warp));
   // By the last warps, while the matrix units have products of the others.
   const u32 factored = kWarps - 1 - warp;
   Factors factors;
@@ -88,18 +91,16 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
     store_factors<T>(factors, factored, lane);
     device::barrier_arrive(barriers + kFactored);
   }
-  device::cluster_wait();  // all blocks have made their barriers
-  // Query and scores are done with: others may send to where they were.
-  if (warp < T::tiles && lane == 0)
-    device::barrier_arrive_after_reads(device::address_in_block(barriers + kLeave, warp));
+  OutputSums sums = {};
+  start_outputs<Products, T>(sums[0], 0, warp);
+  const OutputShare share = share_of(args, position, unit_of<T::tiles>(warp, rank));
   if (has_head) {
 #pragma unroll
     for (u32 i = 0; i < rounds; ++i)
       send_sums<T>(of_heads[i], softmax_head<T>(i, warp, lane), lane, rank);
   }
   if (factored < kHeadPairs) send_inverses<T>(factors, factored, lane, rank);
-  OutputSums sums = {};
-  start_outputs<Products, T>(sums, warp);
+  start_outputs<Products, T>(sums[1], 1, warp);
   while (!device::barrier_try_wait_cluster(barriers + kLeave, 0)) {
   }
   while (!device::barrier_try_wait(barriers + kFactored, 0)) {

@@ -273,21 +273,19 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 
 using OutputSums = float[2][kOutputColumns / 2];
 
-// They run on by themselves, the first half before the second.
+// Of the first or the second half of them; they run on by themselves.
 template <class Products, class T>
-__device__ __forceinline__ void start_outputs(OutputSums& sums, u32 warp) {
-  const u32 part = warp / 4 * 2;
-  Products::begin(sums[0], sums[1]);
+__device__ __forceinline__ void start_outputs(float (&sums)[kOutputColumns / 2], u32 half,
+                                              u32 warp) {
+  const u32 part = warp / 4 * 2 + half;
+  Products::begin(sums);
 #pragma unroll
-  for (u32 m = 0; m < 2; ++m) {
-#pragma unroll
-    for (u32 step = 0; step < T::tile / 16; ++step) {
-      const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
-      const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part + m);
-      Products::template add_transposed<kOutputColumns>(sums[m], rows, columns);
-    }
-    Products::let_run();
+  for (u32 step = 0; step < T::tile / 16; ++step) {
+    const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
+    const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part);
+    Products::template add_transposed<kOutputColumns>(sums, rows, columns);
   }
+  Products::let_run();
 }
 
 }  // namespace kiln::kernels::dsv41_decode::swapab
