@@ -1,4 +1,5 @@
 // kiln bundle pack: all entries of a cache into one file.
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "cli/bundle_file.hpp"
+#include "cli/file_output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
 #include "kiln/cache/bundle.hpp"
@@ -38,6 +40,8 @@ Outcome run(const Arguments& arguments, Output& output) {
   if (arguments.secret_key.empty() && !arguments.is_unsigned)
     return usage_failure(
         "name the key to sign with: --secret-key FILE, which kiln keygen makes; or --unsigned");
+  const std::array inputs{InputFile{"--secret-key", arguments.secret_key}};
+  if (auto failure = output_is_input("FILE", arguments.file, inputs)) return *std::move(failure);
   std::optional<cache::SecretKey> key;
   if (!arguments.is_unsigned) {
     auto read = cache::SecretKey::read(arguments.secret_key);

@@ -1,6 +1,7 @@
 // kiln cache extract: the machine code, the source or the compile's warnings of one entry.
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,7 +40,8 @@ std::optional<std::string> matching(std::string_view text, const KeyTextFile& fi
 
 // An entry holds digests of its sources, so a text can be proven to be the one, once it is found.
 std::variant<std::string, Failure> source_of(const cache::Entry& entry, const std::string& key,
-                                             const std::filesystem::path& source_directory) {
+                                             const std::filesystem::path& source_directory,
+                                             const std::string& output) {
   const auto files = key_text_files(entry.key_text());
   if (files.empty())
     return Failure{.exit = ExitCode::failed,
@@ -51,6 +53,8 @@ std::variant<std::string, Failure> source_of(const cache::Entry& entry, const st
       if (auto text = matching(embedded.text, root)) return *std::move(text);
   if (!source_directory.empty()) {
     const auto path = source_directory / root.name;
+    const std::array inputs{InputFile{"the source", path.string()}};
+    if (auto failure = output_is_input("-o", output, inputs)) return *std::move(failure);
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path, ignored)) {
       std::ifstream in(path, std::ios::binary);
@@ -99,7 +103,8 @@ Outcome run(const Arguments& arguments, Output& output) {
   } else {
     const auto settings = settings_from(arguments.given, environment);
     if (!settings) return failure_of(settings.error());
-    auto source = source_of(*entry, name.hex(), settings->runtime.source_directory);
+    auto source =
+        source_of(*entry, name.hex(), settings->runtime.source_directory, arguments.output);
     if (auto* failure = std::get_if<Failure>(&source)) return std::move(*failure);
     text = std::get<std::string>(std::move(source));
   }

@@ -59,6 +59,12 @@ struct FileReport {
 
 /// Opens those that are asked for, so that nothing is compiled for a report that has no place.
 std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arguments) {
+  const auto& given_key = arguments.given.remote_key;
+  std::vector<InputFile> others = {
+      {"--manifest", arguments.manifest.manifest},
+      given_key.empty()
+          ? InputFile{"KILN_REMOTE_KEY", process_environment()("KILN_REMOTE_KEY").value_or("")}
+          : InputFile{"--secret-key", given_key}};
   std::vector<FileReport> reports;
   if (!arguments.trace_file.empty() && arguments.trace_file == arguments.html_file)
     return usage_failure("--trace and --html both name " + arguments.trace_file +
@@ -67,6 +73,8 @@ std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arg
        {std::tuple("--trace", &arguments.trace_file, &to_trace),
         std::tuple("--html", &arguments.html_file, &to_html)}) {
     if (path->empty()) continue;
+    if (auto failure = output_is_input(option, *path, others)) return *std::move(failure);
+    others.push_back({option, *path});
     auto opened = OutputFile::open(*path, option);
     if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
     reports.push_back({std::get<OutputFile>(std::move(opened)), text_of});
