@@ -102,6 +102,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   Step next_in_line();
   void finish(Task& task);
   void give_up_overdue();
+  void keep_a_thread();
   Progress progress_now() const;
   void stop(std::string why);
   Error too_slow(const Task& task) const;
@@ -134,6 +135,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool planned_ = false;
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
+  std::optional<Clock::time_point> without_threads_{};  // since none is left and none can be made
   unsigned lanes_ = 0;
   unsigned active_ = 0;  // threads inside a step
   std::size_t done_ = 0;

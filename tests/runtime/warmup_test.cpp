@@ -213,6 +213,41 @@ TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
   }
 }
 
+// glibc then has no room for the stack of one.
+void allow_threads(bool yes) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, yes ? std::size_t{8} << 20 : std::size_t{1} << 47);
+  EXPECT_EQ(::pthread_setattr_default_np(&attributes), 0);
+  ::pthread_attr_destroy(&attributes);
+}
+
+TEST_F(WarmupTest, WithoutAThreadInPlaceOfOneThatIsGivenUpItEnds) {
+  for (const bool again : {false, true}) {
+    auto options = fake_options();
+    options.compile_limit = milliseconds(200);
+    auto runtime = open(options);
+    const std::string name = again ? "first" : "second";
+    const HeldCompile held(directory_ / (name + "_may_end"));
+    add(runtime, name, "deaf until " + held.file());
+    for (int i = 0; i < 3; ++i) add(runtime, name + std::to_string(i), "");
+    const auto on_progress = [&](const Progress& progress) {
+      // None from the compile in hand on, or until it is given up.
+      if (progress.latest != nullptr || !progress.compiling.empty())
+        allow_threads(progress.latest != nullptr && again);
+    };
+    const auto report = warmup(runtime, {.jobs = 1, .progress = on_progress});
+    allow_threads(true);
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->compiled, again ? 3u : 0u);
+    EXPECT_EQ(report_of(*report, name).status.code(), ErrorCode::not_ready);
+    if (again) continue;
+    const auto& rest = report_of(*report, name + "0").status;
+    EXPECT_EQ(rest.code(), ErrorCode::not_ready);
+    EXPECT_NE(message_of(rest).find("ulimit -u"), std::string::npos) << message_of(rest);
+  }
+}
+
 TEST_F(WarmupTest, ACancelOrADeadlineKeepsWhatIsFinished) {
   for (const bool workers : {true, false})
     for (const bool cancelled : {true, false}) {
