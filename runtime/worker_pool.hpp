@@ -40,6 +40,9 @@ class WorkerPool {
  private:
   class Process;
 
+  /// Null: there is none.
+  std::shared_ptr<Process> take_idle();
+
   std::vector<std::string> command_;
   std::atomic<bool> used_{false};
   std::mutex mutex_;

@@ -1,5 +1,9 @@
 // How a warmup goes about its kernels: order, groups, limits, and compiles that end badly. The fake
 // NVRTC does what each kernel tells it to.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <atomic>
 #include <thread>
 
@@ -175,6 +179,29 @@ TEST_F(WarmupTest, ACrashCostsOneKernelAndIsTriedOnceMore) {
   EXPECT_EQ(begun("recovers"), 2u);
   EXPECT_EQ(begun("good0"), 1u);
   EXPECT_EQ(entries(), 7u);
+}
+
+TEST_F(WarmupTest, AWorkerThatWasKilledWhileIdleCostsNoCompile) {
+  auto options = worker_options();
+  const auto pids = directory_ / "pids";
+  options.worker_command = {
+      "/bin/sh", "-c",
+      "echo $$ >>'" + pids.string() + "'; exec '" KILN_WORKER_PATH "' compile-worker"};
+  auto runtime = open(options);
+  for (const auto& name : {"first", "second"}) {
+    const auto artifact = runtime.artifact(add(runtime, name, ""), kArch);
+    ASSERT_TRUE(artifact) << message_of(artifact);
+    const auto text = read_file(pids);
+    const auto pid = std::atoi(text.c_str() + text.rfind('\n', text.size() - 2) + 1);
+    ASSERT_GT(pid, 0) << text;
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    siginfo_t ended{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  }
+  // One that ends by what it compiles is not asked for that again.
+  ASSERT_TRUE(runtime.artifact(add(runtime, "third", ""), kArch));
+  EXPECT_FALSE(runtime.artifact(add(runtime, "crashes", "crash"), kArch));
+  EXPECT_EQ(begun("crashes"), 1u);
 }
 
 TEST_F(WarmupTest, AWorkerThatCannotBeStartedIsNamed) {
