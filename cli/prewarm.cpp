@@ -1,4 +1,7 @@
 // kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
+#include <sys/auxv.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -157,6 +160,17 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
   return ExitCode::done;
 }
 
+/// The file of this program, to start it again: as it was started where there is no /proc.
+std::string own_file() {
+  std::string link = "/proc/self/exe";
+  if (::access(link.c_str(), X_OK) == 0) return link;
+  const auto* const name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  if (name == nullptr) return link;
+  std::error_code failed;
+  const auto path = std::filesystem::absolute(name, failed);
+  return failed ? std::string(name) : path.string();
+}
+
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
@@ -164,7 +178,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     if (auto failure = bad_remote(*settings, /*sends=*/true)) return *std::move(failure);
   // Before any thread is there.
   const StopSignal stop;
-  settings->runtime.worker_command = {"/proc/self/exe", "compile-worker"};
+  settings->runtime.worker_command = {own_file(), "compile-worker"};
   settings->runtime.compile_limit = milliseconds_in(arguments.limits.compile);
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
