@@ -3,8 +3,6 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +10,7 @@
 
 #include "cli/entry_facts.hpp"
 #include "cli/entry_search.hpp"
+#include "cli/file_input.hpp"
 #include "cli/file_output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
@@ -56,11 +55,9 @@ std::variant<std::string, Failure> source_of(const cache::Entry& entry, const st
     const std::array inputs{InputFile{"the source", path.string()}};
     if (auto failure = output_is_input("-o", output, inputs)) return *std::move(failure);
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) {
-      std::ifstream in(path, std::ios::binary);
-      const std::string content((std::istreambuf_iterator<char>(in)), {});
-      if (auto text = matching(content, root)) return *std::move(text);
-    }
+    if (std::filesystem::is_regular_file(path, ignored))
+      if (const auto content = read_whole(path))
+        if (auto text = matching(*content, root)) return *std::move(text);
   }
   std::string listed;
   for (const auto& file : files) listed += "\n  " + file.digest + "  " + printable(file.name);
