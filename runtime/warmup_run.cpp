@@ -95,7 +95,7 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 }
 
 // Waits until there is something to do; nothing once all is done or stopped.
-WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
+WarmupRun::Step WarmupRun::next(std::unique_lock<ForkMutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
     look_again_at_earlier();

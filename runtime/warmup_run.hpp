@@ -7,13 +7,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -22,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/fork_mutex.hpp"
 #include "runtime/job_limits.hpp"
 #include "runtime/runtime_state.hpp"
 
@@ -83,9 +82,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
 
   bool start_thread();
   void work(unsigned lane);
-  Step next(std::unique_lock<std::mutex>& lock);
+  Step next(std::unique_lock<ForkMutex>& lock);
   Step begin(Task& task, Reach reach);
-  void rest(std::unique_lock<std::mutex>& lock);
+  void rest(std::unique_lock<ForkMutex>& lock);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
@@ -113,9 +112,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   const Clock::time_point start_ = Clock::now();
   std::atomic<bool> stopped_{false};
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;                                     // for the threads
-  std::condition_variable finished_;                                    // for the driver
+  mutable ForkMutex mutex_;
+  ForkCondition changed_;                                               // for the threads
+  ForkCondition finished_;                                              // for the driver
   std::deque<Task> tasks_;                                              // never move
   std::map<std::string, std::set<std::uint32_t>, std::less<>> groups_;  // by name
   std::deque<Task*> to_look_;
