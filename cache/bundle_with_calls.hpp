@@ -19,7 +19,7 @@ class BundleWithCalls {
   /// As write_bundle.
   static Status write(const Store& store, std::vector<BundleSource> sources,
                       const SecretKey* signer, const std::filesystem::path& file,
-                      const SystemCalls& calls);
+                      const SystemCalls& calls, bool* went = nullptr);
 };
 
 }  // namespace kiln::cache

@@ -43,12 +43,22 @@ std::vector<std::byte> bytes_of(const Entry& entry) {
   return bytes;
 }
 
-Result<BundleEntry> describe(const Store& store, BundleSource source) {
+/// As Store::read; `went` is set where there is no such entry.
+Result<Entry> read_listed(const Store& store, const Digest& name, bool& went) {
+  auto entry = store.read(name);
+  if (entry) return entry;
+  auto now = store.look_at(name);
+  if (now && now->entry) return *std::move(now->entry);  // it was made anew
+  went = now && now->damage.empty();
+  return entry;
+}
+
+Result<BundleEntry> describe(const Store& store, BundleSource source, bool& went) {
   if (source.architecture.size() > kMaxLabelBytes || source.toolchain.size() > kMaxLabelBytes)
     return Error(ErrorCode::invalid_argument,
                  "the architecture or the toolchain of entry " + source.name.hex() + " is over " +
                      std::to_string(kMaxLabelBytes) + " bytes; shorten it");
-  KILN_TRY(const Entry entry, store.read(source.name));
+  KILN_TRY(const Entry entry, read_listed(store, source.name, went));
   const auto bytes = bytes_of(entry);
   BundleEntry described{.name = source.name,
                         .entry_bytes = bytes.size(),
@@ -103,13 +113,16 @@ class Replacement {
 }  // namespace
 
 Status write_bundle(const Store& store, std::vector<BundleSource> sources, const SecretKey* signer,
-                    const std::filesystem::path& file) {
-  return BundleWithCalls::write(store, std::move(sources), signer, file, kRealCalls);
+                    const std::filesystem::path& file, bool* went) {
+  return BundleWithCalls::write(store, std::move(sources), signer, file, kRealCalls, went);
 }
 
 Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sources,
                               const SecretKey* signer, const std::filesystem::path& file,
-                              const SystemCalls& calls) {
+                              const SystemCalls& calls, bool* went) {
+  bool ignored = false;
+  bool& gone = went != nullptr ? *went : ignored;
+  gone = false;
   // Another file is replaced. A device, a pipe or a link is somebody's, and more than its content.
   struct stat there {};
   if (calls.fstatat(AT_FDCWD, file.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -123,7 +136,7 @@ Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sour
   // The index comes first in the file and needs every entry, so each is read twice.
   std::vector<BundleEntry> entries;
   for (auto& source : sources) {
-    auto described = describe(store, std::move(source));
+    auto described = describe(store, std::move(source), gone);
     if (!described) return described.error();
     entries.push_back(*std::move(described));
   }
@@ -144,11 +157,12 @@ Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sour
   replacement.write(*seal);
   for (const auto& entry : entries) {
     if (replacement.failed()) break;
-    const auto again = store.read(entry.name);
+    const auto again = read_listed(store, entry.name, gone);
     if (!again) return again.error();
     const auto bytes = bytes_of(*again);
     const auto sha256 = sha256_of(bytes);
-    if (!sha256 || *sha256 != entry.entry_sha256)
+    gone = sha256 && *sha256 != entry.entry_sha256;
+    if (!sha256 || gone)
       return failed_to_write(file, "entry " + entry.name.hex() + " changed while it was read");
     replacement.write(bytes);
   }

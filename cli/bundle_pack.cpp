@@ -1,4 +1,5 @@
 // kiln bundle pack: all entries of a cache into one file.
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "cli/bundle_file.hpp"
+#include "cli/file_output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
 #include "kiln/cache/bundle.hpp"
@@ -34,23 +36,10 @@ cache::BundleSource source_of(const cache::Digest& name, const cache::Entry& ent
   return source;
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
-  if (arguments.secret_key.empty() && !arguments.is_unsigned)
-    return usage_failure(
-        "name the key to sign with: --secret-key FILE, which kiln keygen makes; or --unsigned");
-  std::optional<cache::SecretKey> key;
-  if (!arguments.is_unsigned) {
-    auto read = cache::SecretKey::read(arguments.secret_key);
-    if (!read) return bundle_failure(read.error());
-    key.emplace(*std::move(read));
-  }
-  auto opened =
-      open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
-  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
-  const auto& store = std::get<cache::Store>(opened);
+/// All entries of `store` that are whole, for a bundle of them.
+std::variant<std::vector<cache::BundleSource>, Failure> sources_in(const cache::Store& store) {
   const auto listed = store.list();
   if (!listed) return unreadable_cache(listed.error());
-
   std::vector<cache::BundleSource> sources;
   for (const auto& info : *listed) {
     const auto found = store.look_at(info.name);
@@ -62,10 +51,48 @@ Outcome run(const Arguments& arguments, Output& output) {
                                 "), and no bundle was made; fill the cache again first"};
     if (found->entry) sources.push_back(source_of(info.name, *found->entry));
   }
-  if (auto status =
-          cache::write_bundle(store, std::move(sources), key ? &*key : nullptr, arguments.file);
-      !status)
-    return bundle_failure(status.error());
+  return sources;
+}
+
+/// How often what changes meanwhile is listed anew.
+constexpr int kTries = 16;
+
+/// Writes the bundle; why it could not be. An entry that others remove meanwhile is left out.
+std::optional<Failure> pack(const cache::Store& store, const cache::SecretKey* key,
+                            const std::string& file) {
+  for (int tries_left = kTries;;) {
+    auto sources = sources_in(store);
+    if (auto* failure = std::get_if<Failure>(&sources)) return std::move(*failure);
+    bool went = false;
+    const auto status = cache::write_bundle(
+        store, std::get<std::vector<cache::BundleSource>>(std::move(sources)), key, file, &went);
+    if (status) return std::nullopt;
+    if (went && --tries_left > 0) continue;
+    auto failure = bundle_failure(status.error());
+    if (went)
+      failure.message += "; others remove entries of " + store.directory().string() +
+                         " all the while: pack again once they have ended";
+    return failure;
+  }
+}
+
+Outcome run(const Arguments& arguments, Output& output) {
+  if (arguments.secret_key.empty() && !arguments.is_unsigned)
+    return usage_failure(
+        "name the key to sign with: --secret-key FILE, which kiln keygen makes; or --unsigned");
+  const std::array inputs{InputFile{"--secret-key", arguments.secret_key}};
+  if (auto failure = output_is_input("FILE", arguments.file, inputs)) return *std::move(failure);
+  std::optional<cache::SecretKey> key;
+  if (!arguments.is_unsigned) {
+    auto read = cache::SecretKey::read(arguments.secret_key);
+    if (!read) return bundle_failure(read.error());
+    key.emplace(*std::move(read));
+  }
+  auto opened =
+      open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
+  if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
+  const auto& store = std::get<cache::Store>(opened);
+  if (auto failure = pack(store, key ? &*key : nullptr, arguments.file)) return *std::move(failure);
   // Read again, as those will who get it.
   cache::Signers accepted{.anyone = !key};
   if (key) accepted.keys.push_back(key->public_key());

@@ -1,9 +1,8 @@
 // kiln cache extract: the machine code, the source or the compile's warnings of one entry.
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "cli/entry_facts.hpp"
 #include "cli/entry_search.hpp"
+#include "cli/file_input.hpp"
 #include "cli/file_output.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
@@ -39,7 +39,8 @@ std::optional<std::string> matching(std::string_view text, const KeyTextFile& fi
 
 // An entry holds digests of its sources, so a text can be proven to be the one, once it is found.
 std::variant<std::string, Failure> source_of(const cache::Entry& entry, const std::string& key,
-                                             const std::filesystem::path& source_directory) {
+                                             const std::filesystem::path& source_directory,
+                                             const std::string& output) {
   const auto files = key_text_files(entry.key_text());
   if (files.empty())
     return Failure{.exit = ExitCode::failed,
@@ -51,12 +52,12 @@ std::variant<std::string, Failure> source_of(const cache::Entry& entry, const st
       if (auto text = matching(embedded.text, root)) return *std::move(text);
   if (!source_directory.empty()) {
     const auto path = source_directory / root.name;
+    const std::array inputs{InputFile{"the source", path.string()}};
+    if (auto failure = output_is_input("-o", output, inputs)) return *std::move(failure);
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) {
-      std::ifstream in(path, std::ios::binary);
-      const std::string content((std::istreambuf_iterator<char>(in)), {});
-      if (auto text = matching(content, root)) return *std::move(text);
-    }
+    if (std::filesystem::is_regular_file(path, ignored))
+      if (const auto content = read_whole(path))
+        if (auto text = matching(*content, root)) return *std::move(text);
   }
   std::string listed;
   for (const auto& file : files) listed += "\n  " + file.digest + "  " + printable(file.name);
@@ -99,7 +100,8 @@ Outcome run(const Arguments& arguments, Output& output) {
   } else {
     const auto settings = settings_from(arguments.given, environment);
     if (!settings) return failure_of(settings.error());
-    auto source = source_of(*entry, name.hex(), settings->runtime.source_directory);
+    auto source =
+        source_of(*entry, name.hex(), settings->runtime.source_directory, arguments.output);
     if (auto* failure = std::get_if<Failure>(&source)) return std::move(*failure);
     text = std::get<std::string>(std::move(source));
   }

@@ -1,5 +1,6 @@
 // kiln compile: one source of the user's own into the cache, and what it uses.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,10 @@ struct HeldLog {
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
+  const std::array inputs{
+      InputFile{"the source", arguments.source.file},
+      InputFile{"KILN_REMOTE_KEY", process_environment()("KILN_REMOTE_KEY").value_or("")}};
+  if (auto failure = output_is_input("-o", arguments.output, inputs)) return *std::move(failure);
   const auto held = std::make_shared<HeldLog>();
   auto opened =
       open_source(arguments.source, *settings, [held](LogLevel level, std::string_view text) {

@@ -45,6 +45,21 @@ int write_all(int file, std::string_view bytes, const std::stop_token& stop) {
 
 }  // namespace
 
+std::optional<Failure> output_is_input(const std::string& option, const std::string& output,
+                                       std::span<const InputFile> inputs) {
+  struct stat written {};
+  // What is not there yet is nobody's input, and a device keeps nothing.
+  if (::stat(output.c_str(), &written) != 0 || !S_ISREG(written.st_mode)) return std::nullopt;
+  for (const auto& input : inputs) {
+    struct stat read {};
+    if (input.path.empty() || ::stat(input.path.c_str(), &read) != 0) continue;
+    if (read.st_dev == written.st_dev && read.st_ino == written.st_ino)
+      return usage_failure(option + " " + output + " is the same file as " + input.what + " " +
+                           input.path + ", which would be lost; name another file");
+  }
+  return std::nullopt;
+}
+
 std::variant<OutputFile, Failure> OutputFile::open(std::string path, std::string option) {
   // Non-blocking, for a pipe that nobody reads.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;

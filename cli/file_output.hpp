@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -12,6 +13,17 @@
 #include "cli/exit_code.hpp"
 
 namespace kiln::cli {
+
+/// A file that a command reads, after the option or the words that name it: "--secret-key".
+struct InputFile {
+  std::string what{};
+  std::string path{};  ///< empty: there is none
+};
+
+/// The usage error where `output`, which `option` names, is one of `inputs` by whatever name: what
+/// was read would be lost.
+std::optional<Failure> output_is_input(const std::string& option, const std::string& output,
+                                       std::span<const InputFile> inputs);
 
 /// A file that gets its content later: opened ahead, so that a name that cannot be written is told
 /// of before the work, and what the file holds is kept until there is something to put in its

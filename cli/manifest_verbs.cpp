@@ -19,6 +19,9 @@ struct MergeArguments {
 };
 
 Outcome run_merge(const MergeArguments& arguments, Output& output) {
+  std::vector<InputFile> inputs;
+  for (const auto& file : arguments.files) inputs.push_back({"the recording", file});
+  if (auto failure = output_is_input("-o", arguments.output, inputs)) return *std::move(failure);
   Recording all;
   for (const auto& file : arguments.files) {
     const auto recording = read_recording_file(file);

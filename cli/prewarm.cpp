@@ -1,4 +1,7 @@
 // kiln prewarm: compiles what a manifest lists into a cache; needs neither a GPU nor a driver.
+#include <sys/auxv.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -59,6 +62,12 @@ struct FileReport {
 
 /// Opens those that are asked for, so that nothing is compiled for a report that has no place.
 std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arguments) {
+  const auto& given_key = arguments.given.remote_key;
+  std::vector<InputFile> others = {
+      {"--manifest", arguments.manifest.manifest},
+      given_key.empty()
+          ? InputFile{"KILN_REMOTE_KEY", process_environment()("KILN_REMOTE_KEY").value_or("")}
+          : InputFile{"--secret-key", given_key}};
   std::vector<FileReport> reports;
   if (!arguments.trace_file.empty() && arguments.trace_file == arguments.html_file)
     return usage_failure("--trace and --html both name " + arguments.trace_file +
@@ -67,6 +76,8 @@ std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arg
        {std::tuple("--trace", &arguments.trace_file, &to_trace),
         std::tuple("--html", &arguments.html_file, &to_html)}) {
     if (path->empty()) continue;
+    if (auto failure = output_is_input(option, *path, others)) return *std::move(failure);
+    others.push_back({option, *path});
     auto opened = OutputFile::open(*path, option);
     if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
     reports.push_back({std::get<OutputFile>(std::move(opened)), text_of});
@@ -149,6 +160,17 @@ Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
   return ExitCode::done;
 }
 
+/// The file of this program, to start it again: as it was started where there is no /proc.
+std::string own_file() {
+  std::string link = "/proc/self/exe";
+  if (::access(link.c_str(), X_OK) == 0) return link;
+  const auto* const name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  if (name == nullptr) return link;
+  std::error_code failed;
+  const auto path = std::filesystem::absolute(name, failed);
+  return failed ? std::string(name) : path.string();
+}
+
 Outcome run(const Arguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
@@ -156,7 +178,7 @@ Outcome run(const Arguments& arguments, Output& output) {
     if (auto failure = bad_remote(*settings, /*sends=*/true)) return *std::move(failure);
   // Before any thread is there.
   const StopSignal stop;
-  settings->runtime.worker_command = {"/proc/self/exe", "compile-worker"};
+  settings->runtime.worker_command = {own_file(), "compile-worker"};
   settings->runtime.compile_limit = milliseconds_in(arguments.limits.compile);
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <system_error>
 #include <utility>
 
+#include "cli/file_input.hpp"
 #include "kiln/kernels/kernels.hpp"
 #include "kiln/key_text.hpp"
 #include "kiln/runtime.hpp"
@@ -46,8 +45,9 @@ std::optional<std::string> read_source(const std::filesystem::path& directory,
   std::error_code ignored;
   const auto path = directory / name;
   if (directory.empty() || !std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
-  std::ifstream in(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  auto text = read_whole(path);
+  if (!text) return std::nullopt;
+  return *std::move(text);
 }
 
 // Adds the sources of an entry that are not built in. Why not, or nothing.

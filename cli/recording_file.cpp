@@ -1,10 +1,10 @@
 #include "cli/recording_file.hpp"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <system_error>
+
+#include "cli/file_input.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -13,10 +13,9 @@ std::optional<std::string> text_of(const std::string& file) {
   std::error_code failed;
   // A pipe or a device could block.
   if (!std::filesystem::is_regular_file(file, failed)) return std::nullopt;
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) return std::nullopt;
-  return text;
+  auto text = read_whole(file);
+  if (!text) return std::nullopt;
+  return *std::move(text);
 }
 
 }  // namespace

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
+#include "cli/file_input.hpp"
 #include "cli/output.hpp"
 
 namespace kiln::cli {
@@ -62,10 +61,11 @@ std::variant<SourceFile, Failure> read_source_file(const std::string& typed,
   if (const auto bytes = fs::file_size(typed, failed); !failed && bytes > kLargestSource)
     return unusable(typed, "is " + bytes_text(bytes) + " long, and a source is at most " +
                                bytes_text(kLargestSource));
-  SourceFile file{.typed = typed};
-  std::ifstream in(typed, std::ios::binary);
-  file.text.assign(std::istreambuf_iterator<char>(in), {});
-  if (!in) return unusable(typed, "cannot be read; check its permissions");
+  auto text = read_whole(typed);
+  if (!text)
+    return unusable(typed, "cannot be read: " + text.error().message() +
+                               "; check its permissions and the disk, or name another");
+  SourceFile file{.typed = typed, .text = *std::move(text)};
   if (file.text.find('\0') != std::string::npos)
     return unusable(typed,
                     "has a zero byte, where the compiler would stop reading; name a CUDA source, "

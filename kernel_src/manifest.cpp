@@ -1,9 +1,9 @@
 #include "kernel_src/manifest.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -304,7 +304,12 @@ Result<Manifest> read_manifest_file(const std::filesystem::path& file,
   if (!std::filesystem::is_regular_file(status)) return unreadable("it is not a file");
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return unreadable("it cannot be opened");
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  // Block by block: an iterator over the stream throws where a read fails.
+  std::string text;
+  for (std::array<char, 65536> bytes{}; stream;) {
+    stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    text.append(bytes.data(), static_cast<std::size_t>(stream.gcount()));
+  }
   if (stream.bad()) return unreadable("an error while reading");
   return read_manifest(text, file.string(), given);
 }

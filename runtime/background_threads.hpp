@@ -6,9 +6,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "runtime/fork_mutex.hpp"
 
 namespace kiln {
 
@@ -36,7 +37,7 @@ class BackgroundThreads {
   void join_finished();  // with the mutex held
 
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<Running> running_;
   unsigned generation_ = 0;  // fork_generation() of the process that the threads are in
 };

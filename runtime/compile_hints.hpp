@@ -7,13 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "kiln/cache/store.hpp"
 #include "kiln/kernel_spec.hpp"
+#include "runtime/fork_mutex.hpp"
 
 namespace kiln {
 
@@ -47,7 +47,7 @@ class CompileHints {
   void read_once();  // with the mutex held
 
   cache::Store* store_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   bool read_ = false;
   std::map<std::string, CompileCost, std::less<>> costs_;  // by subject
 };

@@ -7,12 +7,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +24,7 @@
 #include "kiln/warmup.hpp"
 #include "runtime/compiler.hpp"
 #include "runtime/counters.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/program.hpp"
 #include "runtime/worker_pool.hpp"
 
@@ -187,8 +186,8 @@ class CompileService {
   Compiler& compiler_;
   Counters& counters_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable ForkMutex mutex_;
+  ForkCondition changed_;
   std::map<cache::Digest, Flight> flights_;  // nodes never move
   std::vector<ToolchainId> recorded_;        // in the store, once there are any
   std::optional<ToolchainId> used_;

@@ -7,6 +7,7 @@
 #include "runtime/artifact_facts.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/process_guard.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
@@ -139,7 +140,7 @@ constexpr std::size_t kHeaderHeapBytes = std::size_t{512} << 20;
 
 // Before the process's first header: a heap in use must not be replaced.
 void enlarge_header_heap(const NvrtcApi& api) {
-  static std::mutex mutex;
+  static ForkMutex mutex;
   const std::lock_guard lock(mutex);
   std::size_t bytes = 0;
   if (api.get_pch_heap_size == nullptr || api.set_pch_heap_size == nullptr) return;

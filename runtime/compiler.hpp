@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/nvrtc_library.hpp"
 #include "runtime/nvrtc_run.hpp"
 #include "runtime/nvrtc_search.hpp"
@@ -81,7 +81,7 @@ class Compiler {
                                             const ToolchainId& toolchain, CompileWatch& watch);
 
   NvrtcSearch search_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::unique_ptr<NvrtcLibrary> library_;
   std::atomic<bool> loaded_{false};
   SharedHeaders headers_;

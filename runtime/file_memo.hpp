@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 
 #include "kiln/cache/digest.hpp"
 #include "kiln/error.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/source_scan.hpp"
 
 namespace kiln {
@@ -63,7 +63,7 @@ class FileMemo {
     FileStamp stamp{};
     std::shared_ptr<const ScannedFile> file{};
   };
-  std::shared_mutex mutex_;
+  SharedForkMutex mutex_;
   std::unordered_map<std::string, Known> known_;
 };
 

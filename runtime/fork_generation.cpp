@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "runtime/fork_mutex.hpp"
+
 namespace kiln {
 
 namespace detail {
@@ -9,14 +11,17 @@ namespace detail {
 std::atomic<unsigned> fork_count{0};
 std::atomic<unsigned> threads_in_compiler{0};
 std::atomic<bool> compiler_lost{false};
+std::atomic<unsigned> lost_generation{0};
 }  // namespace detail
 
 void watch_forks() noexcept {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    detail::fork_count.fetch_add(1, std::memory_order_relaxed);
-    // Those threads are not here.
-    if (detail::threads_in_compiler.exchange(0) != 0) detail::compiler_lost.store(true);
-  });
+  static const int registered =
+      pthread_atfork(detail::before_fork, detail::after_fork_in_parent, [] {
+        const auto generation = detail::fork_count.fetch_add(1, std::memory_order_relaxed) + 1;
+        // Those threads are not here.
+        if (detail::threads_in_compiler.exchange(0) != 0) detail::compiler_lost.store(true);
+        if (detail::after_fork_in_child()) detail::lost_generation.store(generation);
+      });
   static_cast<void>(registered);
 }
 

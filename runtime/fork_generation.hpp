@@ -12,6 +12,7 @@ namespace detail {
 extern std::atomic<unsigned> fork_count;
 extern std::atomic<unsigned> threads_in_compiler;
 extern std::atomic<bool> compiler_lost;
+extern std::atomic<unsigned> lost_generation;
 }  // namespace detail
 
 /// Starts counting forks; the first call registers a handler for the life of the process.
@@ -35,6 +36,12 @@ class InCompiler {
 /// then held for ever, and calling it would hang.
 inline bool compiler_lost_in_fork() noexcept {
   return detail::compiler_lost.load(std::memory_order_relaxed);
+}
+
+/// Whether what was made in `generation`, and its locks, may be as a thread that is not here left
+/// them in the middle of its work; see fork_mutex.hpp.
+inline bool lost_in_fork(unsigned generation) noexcept {
+  return generation < detail::lost_generation.load(std::memory_order_relaxed);
 }
 
 }  // namespace kiln

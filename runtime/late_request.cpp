@@ -1,8 +1,8 @@
 // Requests outside of a warmup: what this process holds at once, and the rest as the seal and the
 // compile limit allow.
-#include <condition_variable>
 #include <utility>
 
+#include "runtime/fork_mutex.hpp"
 #include "runtime/runtime_state.hpp"
 
 namespace kiln {
@@ -28,8 +28,8 @@ class Pending {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable there_;
+  ForkMutex mutex_;
+  ForkCondition there_;
   std::optional<Outcome> outcome_;
 };
 

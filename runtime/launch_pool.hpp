@@ -9,8 +9,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "runtime/fork_mutex.hpp"
 #include "runtime/launch_slot.hpp"
 
 namespace kiln {
@@ -51,7 +51,7 @@ class LaunchPool::State {
     std::atomic<std::uint64_t> free{0};
     std::array<std::atomic<std::byte*>, kMostSlabs> slabs{};
     std::atomic<std::size_t> capacity{0};
-    std::mutex growth{};
+    ForkMutex growth{};
 
     std::size_t slot_bytes() const noexcept;
     Slot* at(std::uint32_t index) const noexcept;

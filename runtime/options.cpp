@@ -89,7 +89,9 @@ Result<cache::Trust> trust_from(const EnvironmentReader& environment) {
   const auto group = environment("KILN_CACHE_GROUP").value_or(std::string());
   if (group.empty()) return trust;
   trust.group = number_from<std::uint32_t>(group);
-  if (!trust.group) return bad_number("KILN_CACHE_GROUP", group, "the number of a group");
+  // To the system -1 is no group but "leave it as it is".
+  if (!trust.group || *trust.group == static_cast<std::uint32_t>(-1))
+    return bad_number("KILN_CACHE_GROUP", group, "the number of a group");
   return trust;
 }
 

@@ -4,10 +4,12 @@
 
 #include <mutex>
 
+#include "runtime/fork_mutex.hpp"
+
 namespace kiln {
 namespace {
 
-constinit std::mutex mutex;
+constinit ForkMutex mutex;
 unsigned users = 0;
 rlimit limit_before{};
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <filesystem>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "kiln/log.hpp"
 #include "kiln/record.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/program.hpp"
 #include "runtime/source_set.hpp"
 
@@ -37,7 +37,7 @@ class Recorder {
   const std::filesystem::path file_;
   const SourceSet& sources_;
   const LogSink log_;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::set<std::pair<std::uint32_t, std::string>> noted_;
   std::size_t written_ = 0;  // of these
   Recording news_;           // not in `recording_` yet

@@ -15,6 +15,7 @@
 
 #include "kiln/kernel_spec.hpp"
 #include "kiln/runtime.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/loaded_kernel.hpp"
 
 namespace kiln {
@@ -51,6 +52,8 @@ class Registered {
   const KernelSpec spec_;
   const KnownProgram known_;
   std::array<std::atomic<const LoadedKernel*>, kMaxDevices> loaded_{};
+  // No ForkMutex: it is held for as long as the driver loads a module, and no child of a process
+  // whose driver is open gets here.
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Library>> libraries_;  // by architecture
   std::vector<std::shared_ptr<const LoadedKernel>> owned_;
@@ -79,7 +82,7 @@ class Registry {
     bool operator()(const KernelSpec* a, const KernelSpec* b) const noexcept { return *a == *b; }
   };
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   /// The spec of each slot, to find an equal one among thousands.
   std::unordered_map<const KernelSpec*, std::uint32_t, Hash, Equal> known_;
   std::atomic<std::uint32_t> size_{0};

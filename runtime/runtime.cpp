@@ -108,7 +108,16 @@ Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, 
   skipped_toolkits = std::move(headers.skipped);
 }
 
+Status Runtime::State::usable() const {
+  if (!lost_in_fork(opened_in)) return {};
+  return Error(ErrorCode::invalid_argument,
+               "this process was forked while another thread was inside Kiln for longer than a "
+               "fork waits, and what it has from its parent may be half done: open a Runtime of "
+               "its own, or fork before others use this one");
+}
+
 Result<std::shared_ptr<const DriverApi>> Runtime::State::driver() {
+  if (auto status = usable(); !status) return status.error();
   const std::lock_guard lock(driver_mutex);
   if (driver_owner != nullptr) {
     if (generation != fork_generation()) return forked();
@@ -156,6 +165,7 @@ Result<Program> Runtime::State::program(const KernelSpec& spec, std::string_view
 
 Result<CompileRequest> Runtime::State::request(const Registered& registered,
                                                std::string_view architecture) {
+  if (auto status = usable(); !status) return status.error();
   const auto& spec = registered.spec();
   if (auto status = compiler.check_target(architecture); !status) return status.error();
   if (const auto sm = parse_architecture(architecture)->sm; sm < spec.oldest_sm)
@@ -238,6 +248,7 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
 }
 
 Status Runtime::add_source(std::string_view name, std::string_view text) {
+  if (auto status = state_->usable(); !status) return status;
   return state_->sources.add(name, text);
 }
 
@@ -248,6 +259,7 @@ Status Runtime::add_sources(std::span<const SourceText> sources) {
 }
 
 Result<KernelId> Runtime::add(const KernelSpec& spec) {
+  if (auto status = state_->usable(); !status) return status.error();
   // Where files have a say the program is made anew when it is compiled, from the files as they are
   // then; here it proves that it can be made.
   const auto generation = state_->sources.generation();
@@ -345,11 +357,11 @@ Result<DeviceInfo> Runtime::device(int ordinal) {
 }
 
 void Runtime::seal(SealPolicy policy) {
-  state_->seal.close(std::move(policy));
+  if (state_->usable()) state_->seal.close(std::move(policy));
 }
 
 Recording Runtime::recording() const {
-  return state_->recorder.recording();
+  return state_->usable() ? state_->recorder.recording() : Recording{};
 }
 
 LaunchPool& Runtime::launches() noexcept {

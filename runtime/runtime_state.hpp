@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "runtime/counters.hpp"
 #include "runtime/driver_api.hpp"
 #include "runtime/fork_generation.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/include_closure.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/registry.hpp"
@@ -30,6 +30,9 @@ class WarmupRun;
 struct Runtime::State {
   State(RuntimeOptions given, std::optional<cache::Store> opened, NvrtcSearch search);
 
+  /// Asked by every member of Runtime before it takes a lock.
+  /// Errors  invalid_argument in a child that was forked in the middle of somebody's work here.
+  Status usable() const;
   /// The driver, opened at the first call; a failure is tried again.
   Result<std::shared_ptr<const DriverApi>> driver();
   /// The same without a lock once it is open; null before.
@@ -72,14 +75,16 @@ struct Runtime::State {
   Seal seal;
   Recorder recorder;
 
-  mutable std::mutex warmup_mutex;
+  mutable ForkMutex warmup_mutex;
   std::shared_ptr<const WarmupRun> warmup;  // the last one
 
-  std::mutex driver_mutex;
+  ForkMutex driver_mutex;
   std::shared_ptr<const DriverApi> driver_owner;
   std::atomic<const DriverApi*> driver_seen{nullptr};
   /// Of the process that opened this Runtime, or its driver.
   std::atomic<unsigned> generation{fork_generation()};
+
+  const unsigned opened_in = fork_generation();
 
   BackgroundThreads threads;  // the last member: they use all the others
 };

@@ -6,13 +6,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kiln/runtime.hpp"
+#include "runtime/fork_mutex.hpp"
 
 namespace kiln {
 
@@ -39,7 +39,7 @@ class Seal {
     cache::Digest key{};
   };
   std::atomic<bool> closed_{false};
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::shared_ptr<const SealPolicy> policy_;
   std::map<Subject, Warmed> warmed_;
   std::set<Subject> building_;

@@ -10,11 +10,9 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +20,7 @@
 
 #include "kiln/cache/digest.hpp"
 #include "kiln/error.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/program.hpp"
 
 namespace kiln {
@@ -81,8 +80,8 @@ class SharedHeaders {
     std::shared_ptr<const SharedHeader> header{};  // null: it could not be made
   };
 
-  std::mutex mutex_;
-  std::condition_variable made_;
+  ForkMutex mutex_;
+  ForkCondition made_;
   std::map<cache::Digest, Slot> slots_;
 };
 

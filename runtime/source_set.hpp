@@ -10,13 +10,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kiln/cache/digest.hpp"
 #include "kiln/error.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/source_scan.hpp"
 
 namespace kiln {
@@ -59,7 +59,7 @@ class SourceSet {
  private:
   std::filesystem::path override_directory_;
   std::atomic<std::uint64_t> generation_{0};
-  mutable std::shared_mutex mutex_;
+  mutable SharedForkMutex mutex_;
   std::map<std::string, std::shared_ptr<const Source>, std::less<>> sources_;
 };
 

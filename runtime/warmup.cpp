@@ -158,6 +158,7 @@ Status Runtime::State::load_now(Registered& registered, int ordinal, Depth depth
 
 Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   auto& state = *state_;
+  if (auto status = state.usable(); !status) return status.error();
   const auto started = Clock::now();
   auto architectures = options.architectures;
   if (architectures.empty()) {
@@ -224,6 +225,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
 }
 
 bool Runtime::ready_for(std::string_view group) const {
+  if (!state_->usable()) return false;
   std::shared_ptr<const WarmupRun> run;
   {
     const std::lock_guard lock(state_->warmup_mutex);

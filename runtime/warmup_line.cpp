@@ -120,7 +120,7 @@ WarmupRun::Step WarmupRun::begin(Task& task, Reach reach) {
 }
 
 // While others compile.
-void WarmupRun::rest(std::unique_lock<std::mutex>& lock) {
+void WarmupRun::rest(std::unique_lock<ForkMutex>& lock) {
   if (!ended_.empty()) finished_.notify_all();
   const auto sleep = time_to_sleep();
   lock.unlock();

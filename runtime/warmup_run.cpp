@@ -28,6 +28,8 @@ constexpr milliseconds kPatience{1200};
 constexpr milliseconds kBetweenNews{2};
 // How long beyond its limit a compile on a thread may go on until it is given up.
 constexpr milliseconds kGrace{500};
+// How long no thread can be made, and none is left, until the rest is not built.
+constexpr milliseconds kWithoutThreads{1000};
 
 }  // namespace
 
@@ -49,10 +51,11 @@ void WarmupRun::add_group(const WarmupGroup& group) {
 }
 
 bool WarmupRun::start_thread() {
-  const bool started =
-      state_.threads.start([run = shared_from_this(), lane = ++lanes_] { run->work(lane); });
-  if (started) ++threads_;
-  return started;
+  if (!state_.threads.start([run = shared_from_this(), lane = lanes_ + 1] { run->work(lane); }))
+    return false;
+  ++lanes_;
+  ++threads_;
+  return true;
 }
 
 void WarmupRun::work(unsigned lane) {
@@ -94,7 +97,7 @@ std::chrono::microseconds WarmupRun::time_to_sleep() {
 }
 
 // Waits until there is something to do; nothing once all is done or stopped.
-WarmupRun::Step WarmupRun::next(std::unique_lock<std::mutex>& lock) {
+WarmupRun::Step WarmupRun::next(std::unique_lock<ForkMutex>& lock) {
   for (;;) {
     if (stopped_ || done_ + ended_.size() == tasks_.size()) return {};
     look_again_at_earlier();
@@ -256,6 +259,20 @@ void WarmupRun::give_up_overdue() {
   }
 }
 
+// Nobody is left to build what is left once a thread was given up and none could be made.
+void WarmupRun::keep_a_thread() {
+  if (stopped_ || threads_ != 0 || done_ + ended_.size() == tasks_.size() || start_thread()) {
+    without_threads_.reset();
+    return;
+  }
+  const auto now = Clock::now();
+  if (!without_threads_) without_threads_ = now;
+  if (now - *without_threads_ >= kWithoutThreads)
+    stop(
+        "no thread can be made in place of one whose compile was given up; allow this process "
+        "more of them, as by ulimit -u");
+}
+
 Progress WarmupRun::progress_now() const {
   Progress progress{.done = done_, .requested = tasks_.size()};
   milliseconds left{};
@@ -339,6 +356,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())
       stop("the time limit of " + std::to_string(options.time_limit.count()) + " ms");
     give_up_overdue();
+    keep_a_thread();
   }
   // Every thread leaves by itself once all is done; when stopped, after its compile at most.
   finished_.wait_for(lock, kPatience, [&] { return threads_ == 0; });

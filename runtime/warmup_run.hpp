@@ -7,13 +7,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -22,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/fork_mutex.hpp"
 #include "runtime/job_limits.hpp"
 #include "runtime/runtime_state.hpp"
 
@@ -83,9 +82,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
 
   bool start_thread();
   void work(unsigned lane);
-  Step next(std::unique_lock<std::mutex>& lock);
+  Step next(std::unique_lock<ForkMutex>& lock);
   Step begin(Task& task, Reach reach);
-  void rest(std::unique_lock<std::mutex>& lock);
+  void rest(std::unique_lock<ForkMutex>& lock);
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
@@ -102,6 +101,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   Step next_in_line();
   void finish(Task& task);
   void give_up_overdue();
+  void keep_a_thread();
   Progress progress_now() const;
   void stop(std::string why);
   Error too_slow(const Task& task) const;
@@ -112,9 +112,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   const Clock::time_point start_ = Clock::now();
   std::atomic<bool> stopped_{false};
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;                                     // for the threads
-  std::condition_variable finished_;                                    // for the driver
+  mutable ForkMutex mutex_;
+  ForkCondition changed_;                                               // for the threads
+  ForkCondition finished_;                                              // for the driver
   std::deque<Task> tasks_;                                              // never move
   std::map<std::string, std::set<std::uint32_t>, std::less<>> groups_;  // by name
   std::deque<Task*> to_look_;
@@ -134,6 +134,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   bool planned_ = false;
   bool compiling_changed_ = false;
   unsigned threads_ = 0;
+  std::optional<Clock::time_point> without_threads_{};  // since none is left and none can be made
   unsigned lanes_ = 0;
   unsigned active_ = 0;  // threads inside a step
   std::size_t done_ = 0;

@@ -58,9 +58,11 @@ class WorkerPool::Process {
     if (generation_ == fork_generation()) end();
   }
 
-  enum class Exchange : unsigned char { answered, stopped, ended };
+  /// untaken: it ended, and had not read all that it was sent.
+  enum class Exchange : unsigned char { answered, stopped, ended, untaken };
   /// Sends a frame and takes the one that comes back.
   Exchange exchange(const std::string& frame, std::string& answer, const CompileWatch& watch) {
+    makes_header_ = watch.share_header;
     std::string_view out = frame;
     std::string in;
     for (;;) {
@@ -70,12 +72,14 @@ class WorkerPool::Process {
       if ((wire.revents & POLLOUT) != 0) {
         const auto sent = ::send(wire_, out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) out.remove_prefix(static_cast<std::size_t>(sent));
-        if (sent < 0 && errno != EAGAIN && errno != EINTR) return Exchange::ended;
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) return Exchange::untaken;
       }
       if ((wire.revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
       std::array<char, 65536> bytes{};
       const auto got = ::recv(wire_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Exchange::ended;
+      if (got == 0) return out.empty() ? Exchange::ended : Exchange::untaken;
+      if (got < 0 && errno != EAGAIN && errno != EINTR)
+        return errno == ECONNRESET ? Exchange::untaken : Exchange::ended;
       if (got > 0) in.append(bytes.data(), static_cast<std::size_t>(got));
       if (in.size() < kFrameHead) continue;
       const auto size = frame_size(in);
@@ -153,27 +157,20 @@ Result<std::shared_ptr<WorkerPool::Process>> WorkerPool::Process::start(
   return std::make_shared<Process>(pid, ends[0]);
 }
 
+std::shared_ptr<WorkerPool::Process> WorkerPool::take_idle() {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Process> process;
+  while (!idle_.empty() && process == nullptr) {
+    if (idle_.back()->ours()) process = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  return process;
+}
+
 Result<Artifact> WorkerPool::compile(const Program& program, std::string_view architecture,
                                      const CompileKey& key, const ToolchainId& toolchain,
                                      const std::string& nvrtc, CompileWatch& watch) {
   used_.store(true, std::memory_order_relaxed);
-  std::shared_ptr<Process> process;
-  {
-    const std::lock_guard lock(mutex_);
-    while (!idle_.empty() && process == nullptr) {
-      if (idle_.back()->ours()) process = std::move(idle_.back());
-      idle_.pop_back();
-    }
-  }
-  if (process == nullptr) {
-    auto started = Process::start(command_);
-    if (!started) {
-      watch.passing = true;
-      return Error(ErrorCode::compile_failed,
-                   "kernel " + program.spec.name + ": " + started.error().message());
-    }
-    process = *std::move(started);
-  }
   const auto job = encode(WorkerJob{.nvrtc = nvrtc,
                                     .toolchain = toolchain,
                                     .architecture = std::string(architecture),
@@ -181,8 +178,20 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
                                     .program = program,
                                     .share_header = watch.share_header});
   std::string message;
-  process->makes_header(watch.share_header);
-  const auto exchanged = process->exchange(framed(job), message, watch);
+  std::shared_ptr<Process> process = take_idle();
+  auto exchanged = Process::Exchange::untaken;
+  if (process != nullptr) exchanged = process->exchange(framed(job), message, watch);
+  // An idle one may have been killed, as for its memory, which is no fault of this compile.
+  if (exchanged == Process::Exchange::untaken) {
+    auto started = Process::start(command_);
+    if (!started) {
+      watch.passing = true;
+      return Error(ErrorCode::compile_failed,
+                   "kernel " + program.spec.name + ": " + started.error().message());
+    }
+    process = *std::move(started);
+    exchanged = process->exchange(framed(job), message, watch);
+  }
   if (exchanged == Process::Exchange::stopped) {
     watch.passing = true;
     return compile_stopped(program.spec.name, architecture);
@@ -191,7 +200,7 @@ Result<Artifact> WorkerPool::compile(const Program& program, std::string_view ar
   if (exchanged == Process::Exchange::answered) answer = decode_answer(message);
   if (!answer) {
     watch.passing = true;
-    const auto how = end_text(process->end(exchanged == Process::Exchange::ended));
+    const auto how = end_text(process->end(exchanged != Process::Exchange::answered));
     return Error(ErrorCode::compile_failed, "kernel " + program.spec.name + " for " +
                                                 std::string(architecture) + " [key " +
                                                 key.name.hex() + "]: the compile worker " + how);

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "kiln/artifact.hpp"
 #include "kiln/error.hpp"
 #include "runtime/compiler.hpp"
+#include "runtime/fork_mutex.hpp"
 #include "runtime/program.hpp"
 
 namespace kiln {
@@ -40,9 +40,12 @@ class WorkerPool {
  private:
   class Process;
 
+  /// Null: there is none.
+  std::shared_ptr<Process> take_idle();
+
   std::vector<std::string> command_;
   std::atomic<bool> used_{false};
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<std::shared_ptr<Process>> idle_;
 };
 

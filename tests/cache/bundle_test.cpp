@@ -355,13 +355,16 @@ TEST(BundleIndex, IsRefusedWhereItsSizesOrItsOrderAreWrong) {
 TEST_F(Bundles, OfDamagedOrAbsentEntriesAreNotMade) {
   ASSERT_TRUE(publish(fixture_.store, "k=1"));
   const auto signer = secret_key_of(1);
+  bool went = false;
   const auto refused = [&](const Digest& name) {
-    const auto status = write_bundle(fixture_.store, {{name, "", ""}}, &signer, file());
+    const auto status = write_bundle(fixture_.store, {{name, "", ""}}, &signer, file(), &went);
     return status ? std::string("written") : status.error().message();
   };
   EXPECT_NE(refused(digest_of("k=2")).find("no such entry"), std::string::npos);
+  EXPECT_TRUE(went);
   write_file(path_of(fixture_.root, "k=1"), "damaged");
   EXPECT_NE(refused(digest_of("k=1")).find("is damaged"), std::string::npos);
+  EXPECT_FALSE(went);
   EXPECT_FALSE(fs::exists(file()));
   const auto nowhere = write_bundle(fixture_.store, {}, &signer, fixture_.directory / "no/where");
   ASSERT_FALSE(nowhere);

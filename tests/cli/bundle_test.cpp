@@ -1,7 +1,12 @@
 // kiln keygen and kiln bundle: entries from one cache into another, by way of a signed file.
+#include <poll.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "cli_fixture.hpp"
 #include "kiln/cache/store.hpp"
@@ -149,6 +154,36 @@ TEST_F(BundleVerbs, ADamagedCacheIsNotPacked) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("is damaged"), std::string::npos) << result.err;
   EXPECT_FALSE(std::filesystem::exists(file()));
+}
+
+TEST_F(BundleVerbs, WhatIsTrimmedMeanwhileIsLeftOut) {
+  auto store = cache::Store::open({.directory = cache()});
+  ASSERT_TRUE(store);
+  for (int i = 0; i < 400; ++i)
+    ASSERT_TRUE(store->publish("k=" + std::to_string(i), "{}", {}).ok());
+  auto names = *store->names();
+  const auto place = [&](const cache::Digest& name) {
+    return cache() / "v1/e" / name.hex().substr(0, 2) / name.hex().substr(2);
+  };
+  // From the moment that the first entry is read others go, each while the pack is somewhere else.
+  constexpr std::size_t kRemoved = 20;
+  const int events = ::inotify_init1(IN_CLOEXEC);
+  ASSERT_GE(events, 0);
+  ASSERT_GE(::inotify_add_watch(events, place(names.front()).c_str(), IN_OPEN), 0);
+  std::thread others([&] {
+    pollfd ready{.fd = events, .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, 10'000);
+    for (std::size_t i = 1; i <= kRemoved; ++i) {
+      std::filesystem::remove(place(names[names.size() - i]));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  const auto packed = pack({"--secret-key", secret_key(), "--json"});
+  others.join();
+  ::close(events);
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  EXPECT_GE(object_of(packed)["entries"], names.size() - kRemoved);
+  EXPECT_EQ(kiln({"bundle", "verify", file(), "--signer", public_key()}).exit_code, 0);
 }
 
 TEST_F(BundleVerbs, ABundleServesAsItIsWhereItsSignerIsAccepted) {

@@ -207,6 +207,7 @@ TEST_F(Compile, ExtractGivesBackWhatWentIn) {
   EXPECT_NE(unknown.err.find("KILN_SOURCE_DIR"), std::string::npos);
   environment_["KILN_SOURCE_DIR"] = work().string();
   EXPECT_EQ(extract({"--source"}).out, source);
+  EXPECT_EQ(extract({"--source", "-o", (work() / "k.cu").string()}).exit_code, 2);
   write("k.cu", source + "\n");  // no longer what was compiled
   EXPECT_EQ(extract({"--source"}).exit_code, 1);
 }

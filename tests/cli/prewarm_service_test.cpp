@@ -119,6 +119,18 @@ TEST_F(PrewarmService, ACrashIsReportedWithKernelKeyAndSignalAndTheRestIsBuilt) 
   expect_no_process_is_left();
 }
 
+TEST_F(PrewarmService, WithoutProcWorkersAreStartedFromTheProgramsOwnFile) {
+  auto wish = request(arguments(recording({{"a", ""}, {"b", ""}}), {"--json"}));
+  std::string line = "umount -l /proc && exec";
+  for (const auto& argument : wish.arguments) line += " '" + argument + "'";
+  wish.arguments = {"/usr/bin/unshare", "-m", "/bin/sh", "-c", "umount -l /proc"};
+  if (run_process(wish).exit_code != 0) GTEST_SKIP() << "needs the right to unmount /proc";
+  wish.arguments.back() = line;
+  const auto result = run_process(wish);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(report_of(result)["compiled"], 2);
+}
+
 TEST_F(PrewarmService, MemoryThatAWorkerDoesNotGetCostsItsKernelAlone) {
 #ifdef KILN_SANITIZE
   GTEST_SKIP() << "the sanitizers take more address space than a limit could leave them";

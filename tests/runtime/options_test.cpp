@@ -82,10 +82,11 @@ TEST(Options, SetUpTheCache) {
 
 TEST(Options, RefuseCacheSettingsThatAreNoNumbers) {
   for (const auto& [name, value] :
-       std::map<std::string, std::string>{{"KILN_CACHE_USERS", "root"},
-                                          {"KILN_CACHE_GROUP", "-1"},
-                                          {"KILN_CACHE_MAX_BYTES", "8 G"},
-                                          {"KILN_CACHE_MIN_FREE_BYTES", "99999999999T"}}) {
+       std::multimap<std::string, std::string>{{"KILN_CACHE_USERS", "root"},
+                                               {"KILN_CACHE_GROUP", "-1"},
+                                               {"KILN_CACHE_GROUP", "4294967295"},
+                                               {"KILN_CACHE_MAX_BYTES", "8 G"},
+                                               {"KILN_CACHE_MIN_FREE_BYTES", "99999999999T"}}) {
     const auto options = options_from(environment_of({{name, value}}));
     ASSERT_FALSE(options) << name;
     EXPECT_EQ(options.error().code(), ErrorCode::invalid_argument);

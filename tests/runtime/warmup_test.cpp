@@ -1,5 +1,9 @@
 // How a warmup goes about its kernels: order, groups, limits, and compiles that end badly. The fake
 // NVRTC does what each kernel tells it to.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <atomic>
 #include <thread>
 
@@ -177,6 +181,29 @@ TEST_F(WarmupTest, ACrashCostsOneKernelAndIsTriedOnceMore) {
   EXPECT_EQ(entries(), 7u);
 }
 
+TEST_F(WarmupTest, AWorkerThatWasKilledWhileIdleCostsNoCompile) {
+  auto options = worker_options();
+  const auto pids = directory_ / "pids";
+  options.worker_command = {
+      "/bin/sh", "-c",
+      "echo $$ >>'" + pids.string() + "'; exec '" KILN_WORKER_PATH "' compile-worker"};
+  auto runtime = open(options);
+  for (const auto& name : {"first", "second"}) {
+    const auto artifact = runtime.artifact(add(runtime, name, ""), kArch);
+    ASSERT_TRUE(artifact) << message_of(artifact);
+    const auto text = read_file(pids);
+    const auto pid = std::atoi(text.c_str() + text.rfind('\n', text.size() - 2) + 1);
+    ASSERT_GT(pid, 0) << text;
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    siginfo_t ended{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  }
+  // One that ends by what it compiles is not asked for that again.
+  ASSERT_TRUE(runtime.artifact(add(runtime, "third", ""), kArch));
+  EXPECT_FALSE(runtime.artifact(add(runtime, "crashes", "crash"), kArch));
+  EXPECT_EQ(begun("crashes"), 1u);
+}
+
 TEST_F(WarmupTest, AWorkerThatCannotBeStartedIsNamed) {
   auto options = fake_options();
   options.worker_command = {"/no/such/worker"};
@@ -210,6 +237,41 @@ TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
     }
     EXPECT_EQ(ended(name), 0u) << "the warmup did not wait for it";
     EXPECT_EQ(entries(), 3u);
+  }
+}
+
+// glibc then has no room for the stack of one.
+void allow_threads(bool yes) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, yes ? std::size_t{8} << 20 : std::size_t{1} << 47);
+  EXPECT_EQ(::pthread_setattr_default_np(&attributes), 0);
+  ::pthread_attr_destroy(&attributes);
+}
+
+TEST_F(WarmupTest, WithoutAThreadInPlaceOfOneThatIsGivenUpItEnds) {
+  for (const bool again : {false, true}) {
+    auto options = fake_options();
+    options.compile_limit = milliseconds(200);
+    auto runtime = open(options);
+    const std::string name = again ? "first" : "second";
+    const HeldCompile held(directory_ / (name + "_may_end"));
+    add(runtime, name, "deaf until " + held.file());
+    for (int i = 0; i < 3; ++i) add(runtime, name + std::to_string(i), "");
+    const auto on_progress = [&](const Progress& progress) {
+      // None from the compile in hand on, or until it is given up.
+      if (progress.latest != nullptr || !progress.compiling.empty())
+        allow_threads(progress.latest != nullptr && again);
+    };
+    const auto report = warmup(runtime, {.jobs = 1, .progress = on_progress});
+    allow_threads(true);
+    ASSERT_TRUE(report) << message_of(report);
+    EXPECT_EQ(report->compiled, again ? 3u : 0u);
+    EXPECT_EQ(report_of(*report, name).status.code(), ErrorCode::not_ready);
+    if (again) continue;
+    const auto& rest = report_of(*report, name + "0").status;
+    EXPECT_EQ(rest.code(), ErrorCode::not_ready);
+    EXPECT_NE(message_of(rest).find("ulimit -u"), std::string::npos) << message_of(rest);
   }
 }
 

@@ -87,7 +87,10 @@ struct BundleSource {
 /// may be null: then the bundle is unsigned. One entry at a time is held in memory. Errors
 /// io_failed when an entry is absent or damaged, or the file cannot be written;
 ///         invalid_argument for too many entries or too long a text; unsupported without libsodium.
+/// `went`, if not null, says whether an error speaks of an entry that is absent or was replaced
+/// meanwhile, as one is that others trim: a new list of the store's may do.
 KILN_API Status write_bundle(const Store& store, std::vector<BundleSource> sources,
-                             const SecretKey* signer, const std::filesystem::path& file);
+                             const SecretKey* signer, const std::filesystem::path& file,
+                             bool* went = nullptr);
 
 }  // namespace kiln::cache
