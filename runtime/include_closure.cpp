@@ -321,11 +321,12 @@ class Resolver {
     }
     for (auto& [name, header] : headers) closure.memory.push_back(std::move(header));
     for (const auto& found : disk_) {
-      closure.disk.push_back({found.place->label, found.content->digest});
+      closure.disk.push_back({found.place->label, found.content->digest, found.content->stamp});
       if (found.content->scan.byte_order_mark)
         closure.byte_order_marks.push_back(found.place->path);
     }
-    std::sort(closure.disk.begin(), closure.disk.end());
+    std::sort(closure.disk.begin(), closure.disk.end(),
+              [](const DiskFile& a, const DiskFile& b) { return a.label < b.label; });
     if (!closure.disk.empty() || computes_includes_)
       for (std::size_t root = 0; root < roots_.size(); ++root)
         closure.include_directories.emplace_back(roots_.path(root));

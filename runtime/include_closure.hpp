@@ -56,7 +56,8 @@ struct ProgramFile {
 struct DiskFile {
   std::string label{};  ///< root and relative path, such as "toolkit/0/cuda_fp16.h"
   cache::Digest digest{};
-  auto operator<=>(const DiskFile&) const = default;
+  FileStamp stamp{};  ///< before it was read; not in the key
+  bool operator==(const DiskFile&) const = default;
 };
 
 struct IncludeClosure {
