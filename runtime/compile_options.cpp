@@ -200,8 +200,9 @@ class Canonical {
     }
     if (!scan.includes.empty() || !scan.unknowns.empty())
       return refused(text, "it asks for a file, which the include scan would not see");
-    macros_.insert_or_assign(std::string(name),
-                             Macro{std::move(argument), scan.time_macro.has_value(), scan.parts});
+    macros_.insert_or_assign(
+        std::string(name),
+        Macro{std::move(argument), scan.time_macro.has_value(), scan.lends_place, scan.parts});
     return {};
   }
 
@@ -246,6 +247,7 @@ class Canonical {
   struct Macro {
     std::string text;
     bool reads_clock = false;
+    bool lends_place = false;
     PasteParts parts{};
   };
 
@@ -260,6 +262,7 @@ class Canonical {
     for (auto& kept : diagnostics_) emit(kept);
     for (auto& [name, macro] : macros_) {
       options.parts = options.parts.with(macro.parts);
+      options.lends_place = options.lends_place || macro.lends_place;
       if (macro.reads_clock && options.time_macro.empty()) options.time_macro = macro.text;
       options.arguments.push_back(std::move(macro.text));
     }

@@ -84,8 +84,10 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
   const ProgramFile provided[] = {
       {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header)), {}},
       {std::string(kTensorMapHeaderName), tensor_map_header, {}}};
-  auto closure = resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs,
-                                  program.options.parts.with(expression.parts));
+  const SourceScan beside{.parts = program.options.parts.with(expression.parts),
+                          .lends_place = program.options.lends_place};
+  auto closure =
+      resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs, beside);
   if (!closure) return about(spec, closure.error());
   program.closure = *std::move(closure);
   if (!dated.empty() && program.closure.cacheable) {
@@ -114,6 +116,7 @@ CompileKey key_of(const Program& program, std::string_view architecture,
         {file.name, " ", (file.digest ? *file.digest : cache::digest_of(*file.text)).hex()});
   for (const auto& file : program.closure.disk)
     add(text, "header", {file.label, " ", file.digest.hex()});
+  if (program.closure.place) add(text, "place", program.closure.place->hex());
   add(text, "architecture", architecture);
   add(text, "builtins", spec.builtins == Builtins::minimal ? "minimal" : "full");
   for (const auto& option : program.options.arguments) add(text, "option", option);

@@ -1,8 +1,9 @@
 // A program: all that NVRTC will be handed for one kernel, and the compile key that names it.
 //
 // The key is made from the same object that is compiled, so nothing that the compiler can read is
-// missing from it. Nothing in it depends on a path, time, user, host, driver or environment.
-// Threads: values; immutable once made.
+// missing from it. Nothing in it depends on a path, time, user, host, driver or environment, but
+// for the digest of paths that closures with __FILE__ in headers on disk have. Threads: values;
+// immutable once made.
 #pragma once
 
 #include <filesystem>

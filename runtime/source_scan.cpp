@@ -22,6 +22,10 @@ constexpr std::string_view kAllNames =
 static_assert(std::all_of(kPastedNames.begin(), kPastedNames.end(), [](std::string_view name) {
   return name.size() <= PasteParts::kLongest && kAllNames.find(name) != std::string_view::npos;
 }));
+// Those of macros first, which mean the file that they are expanded in.
+constexpr std::size_t kPlaceMacros = 2;
+constexpr std::array<std::string_view, 5> kPlaceNames{
+    "__FILE__", "__BASE_FILE__", "__builtin_FILE", "__builtin_source_location", "source_location"};
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kLongestOperand = 200;
 
@@ -53,7 +57,7 @@ class Scanner {
     if (c == '\n') {
       cursor_.next();
       line_start_ = true;
-      in_condition_ = false;
+      in_condition_ = in_define_ = false;
     } else if (is_blank(c)) {
       cursor_.next();
     } else if (!skip_comment()) {
@@ -135,6 +139,7 @@ class Scanner {
       skip_blanks_in_line();
       unknown(UnknownKind::embed, line);
     } else if (name == "define") {
+      in_define_ = true;
       skip_blanks_in_line();
       scan_.parts.see(word());  // a macro of the name __has_include asks for nothing
     } else if (name == "ifdef" || name == "ifndef" || name == "elifdef" || name == "elifndef" ||
@@ -200,6 +205,8 @@ class Scanner {
     pasting_ = false;
     check_time(word_, line);
     check_time(joined_, line);
+    check_place(word_);
+    check_place(joined_);
     const bool next_form = ends_with_ignoring_case(joined_, "has_include_next");
     if (next_form || ends_with_ignoring_case(joined_, "has_include"))
       has_include(next_form ? IncludeKind::include_next : IncludeKind::has_include,
@@ -248,6 +255,13 @@ class Scanner {
   void check_time(std::string_view name, unsigned line) {
     if (!scan_.time_macro && name.starts_with("__") && is_time_macro(name))
       scan_.time_macro = TimeMacroUse{std::string(name), line};
+  }
+
+  void check_place(std::string_view name) {
+    const auto* const found = std::find(kPlaceNames.begin(), kPlaceNames.end(), name);
+    if (found == kPlaceNames.end()) return;
+    scan_.names_place = true;
+    if (in_define_ || found >= kPlaceNames.begin() + kPlaceMacros) scan_.lends_place = true;
   }
 
   // Digit separators must not open character literals.
@@ -309,6 +323,7 @@ class Scanner {
   std::string joined_;  // what the ## chain up to here makes
   bool pasting_ = false;
   bool line_start_ = true;
+  bool in_define_ = false;
   bool in_condition_ = false;  // in #if, with no macro so far that could take arguments
 };
 

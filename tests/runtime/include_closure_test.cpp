@@ -33,7 +33,7 @@ class IncludeClosureTest : public ::testing::Test {
     }
   }
   Result<IncludeClosure> resolve(UnknownInputs policy = UnknownInputs::refuse,
-                                 const PasteParts& beside = {}) {
+                                 const SourceScan& beside = {}) {
     const std::vector<ProgramFile> generated{
         {std::string(kKeyHeaderName), std::make_shared<const std::string>("// key\n")}};
     const std::vector<IncludeRoot> roots{{folder_ / "a"},
@@ -325,7 +325,7 @@ TEST_F(IncludeClosureTest, JoinsWhatIsPastedAcrossFilesAndOptions) {
     std::filesystem::remove(folder_ / "a/cat.h", failure);
     add(sources);
     put(disk);
-    const auto parts = scan_source(beside).parts;
+    const auto parts = scan_source(beside);
     const auto refused = resolve(UnknownInputs::refuse, parts);
     const auto closure = resolve(UnknownInputs::compile_without_storing, parts);
     ASSERT_TRUE(closure);
