@@ -2,8 +2,8 @@
 //
 // The key is made from the same object that is compiled, so nothing that the compiler can read is
 // missing from it. Nothing in it depends on a path, time, user, host, driver or environment, but
-// for the digest of paths that closures with __FILE__ in headers on disk have. Threads: values;
-// immutable once made.
+// for IncludeClosure::place and Program::same_files.
+// Threads: values; immutable once made.
 #pragma once
 
 #include <filesystem>
@@ -29,6 +29,9 @@ struct Program {
   KernelSpec spec{};
   CompileOptions options{};
   IncludeClosure closure{};
+  /// "b // a" for each header that is the header a as well, through a link: to "#pragma once" the
+  /// two are one.
+  std::vector<std::string> same_files{};
   /// Where angle includes were looked for; for messages, not in the key.
   std::vector<std::filesystem::path> searched_directories{};
   /// Toolkits that were found and not used, with the reason; for messages.

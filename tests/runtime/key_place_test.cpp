@@ -76,5 +76,33 @@ TEST_F(KeyPlace, IsThatOfTheDirectoriesWhoseFilesAreInTheKey) {
   }
 }
 
+// To "#pragma once" a link is the same file, and a copy another.
+TEST_F(KeyPlace, TellsWhichHeadersAreOneFile) {
+  const std::string root = "#include <x.h>\n#include <y.h>\n#include <z.h>\n";
+  const std::string once = "#pragma once\n__device__ int n;\n";
+  for (const auto* name : {"own/x.h", "own/y.h", "own/z.h"}) put(name, once);
+  const auto copies = key(root);
+  EXPECT_EQ(copies.find("same-file"), std::string::npos) << copies;
+  const auto own = folder_ / "own";
+  std::filesystem::remove(own / "y.h");
+  std::filesystem::create_symlink("x.h", own / "y.h");
+  const auto link = key(root);
+  EXPECT_NE(link.find("\nsame-file 30 include/0/y.h // include/0/x.h\n"), std::string::npos)
+      << link;
+  std::filesystem::remove(own / "y.h");
+  std::filesystem::create_hard_link(own / "x.h", own / "y.h");
+  EXPECT_EQ(key(root), link);
+  std::filesystem::remove(own / "z.h");
+  std::filesystem::create_hard_link(own / "x.h", own / "z.h");
+  const auto links = key(root);
+  EXPECT_NE(links.find("\nsame-file 30 include/0/z.h // include/0/x.h\n"), std::string::npos);
+  EXPECT_NE(links, link);
+  for (const auto* name : {"own/y.h", "own/z.h"}) {
+    std::filesystem::remove(folder_ / name);
+    put(name, once);
+  }
+  EXPECT_EQ(key(root), copies);
+}
+
 }  // namespace
 }  // namespace kiln::test
