@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -199,13 +200,23 @@ class Canonical {
     }
     if (!scan.includes.empty() || !scan.unknowns.empty())
       return refused(text, "it asks for a file, which the include scan would not see");
-    macros_.insert_or_assign(std::string(name),
-                             Macro{std::move(argument), scan.time_macro.has_value(), scan.parts});
+    macros_.insert_or_assign(
+        std::string(name),
+        Macro{std::move(argument), scan.time_macro.has_value(), scan.lends_place, scan.parts});
     return {};
   }
 
-  // Several options may stand in one value, with blanks or commas between them.
-  static Status check_assembler(std::string_view value, const std::string& text) {
+  // Several options may stand in one value, with blanks or commas between them. What is no option
+  // and no option's value is a file to assemble.
+  Status check_assembler(std::string_view value, const std::string& text) {
+    if (!std::exchange(assembler_waits_, false)) {
+      if (!value.starts_with('-'))
+        return refused(text,
+                       "it names a file for the assembler, which the key does not hold; the "
+                       "value of an option follows it after '='");
+      assembler_waits_ = std::find(std::begin(kAssemblerApart), std::end(kAssemblerApart), value) !=
+                         std::end(kAssemblerApart);
+    }
     while (!value.empty()) {
       const auto end = std::min(value.find_first_of(" \t,"), value.size());
       const auto name = value.substr(0, std::min(value.find('='), end));
@@ -236,6 +247,7 @@ class Canonical {
   struct Macro {
     std::string text;
     bool reads_clock = false;
+    bool lends_place = false;
     PasteParts parts{};
   };
 
@@ -250,6 +262,7 @@ class Canonical {
     for (auto& kept : diagnostics_) emit(kept);
     for (auto& [name, macro] : macros_) {
       options.parts = options.parts.with(macro.parts);
+      options.lends_place = options.lends_place || macro.lends_place;
       if (macro.reads_clock && options.time_macro.empty()) options.time_macro = macro.text;
       options.arguments.push_back(std::move(macro.text));
     }
@@ -258,6 +271,7 @@ class Canonical {
 
   std::map<std::string_view, Kept> single_;
   std::vector<Kept> assembler_;
+  bool assembler_waits_ = false;  // for the value of its option before
   std::vector<Kept> diagnostics_;
   // Macros expand where they are used, so that only the last word on each name has a meaning.
   std::map<std::string, Macro, std::less<>> macros_;

@@ -29,6 +29,8 @@ struct CompileOptions {
   /// The first macro definition that uses __DATE__, __TIME__ or __TIMESTAMP__: such a program is
   /// not cacheable. Empty for none.
   std::string time_macro{};
+  /// Whether a macro definition names __FILE__ or the like, for resolve_includes().
+  bool lends_place = false;
   /// What the macro definitions hold for ## to paste, for resolve_includes().
   PasteParts parts{};
   bool operator==(const CompileOptions&) const = default;

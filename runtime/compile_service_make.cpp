@@ -133,8 +133,8 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
 }
 
 // NVRTC reads headers on disk by itself, after the key was made from them. If one has changed
-// since, the machine code belongs to no key: the request starts over with the files as they are
-// now.
+// since, and be it back to what it was, the machine code may belong to no key: the request starts
+// over with the files as they are now.
 Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
   if (request.program_->closure.disk.empty() || !request.remake_) return false;
   KILN_TRY(auto remade, request.remake_());

@@ -95,18 +95,18 @@ Result<std::shared_ptr<const ScannedFile>> FileMemo::get(const std::string& path
   {
     const std::shared_lock lock(mutex_);
     const auto found = known_.find(path);
-    if (found != known_.end() && found->second.stamp == stamp) return found->second.file;
+    if (found != known_.end() && found->second->stamp == stamp) return found->second;
   }
   const auto started_ns = now_ns();
   FileStamp read_stamp;
   KILN_TRY(const auto text, read_whole_file(path, &read_stamp));
-  auto file = std::make_shared<const ScannedFile>(
-      ScannedFile{.digest = cache::digest_of(text), .scan = scan_source(text)});
+  auto file = std::make_shared<const ScannedFile>(ScannedFile{
+      .stamp = read_stamp, .digest = cache::digest_of(text), .scan = scan_source(text)});
   const bool quiet = started_ns - read_stamp.changed_ns >= kRacy &&
                      probe_file(path).stamp == read_stamp && text.size() == read_stamp.bytes;
   const std::unique_lock lock(mutex_);
   if (quiet)
-    known_.insert_or_assign(path, Known{.stamp = read_stamp, .file = file});
+    known_.insert_or_assign(path, file);
   else
     known_.erase(path);
   return std::shared_ptr<const ScannedFile>(std::move(file));

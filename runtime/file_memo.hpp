@@ -40,6 +40,7 @@ struct FileProbe {
 };
 
 struct ScannedFile {
+  FileStamp stamp{};  ///< before it was read
   cache::Digest digest{};
   SourceScan scan{};
 };
@@ -59,12 +60,8 @@ class FileMemo {
   Result<std::shared_ptr<const ScannedFile>> get(const std::string& path, const FileStamp& stamp);
 
  private:
-  struct Known {
-    FileStamp stamp{};
-    std::shared_ptr<const ScannedFile> file{};
-  };
   SharedForkMutex mutex_;
-  std::unordered_map<std::string, Known> known_;
+  std::unordered_map<std::string, std::shared_ptr<const ScannedFile>> known_;
 };
 
 }  // namespace kiln

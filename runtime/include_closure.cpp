@@ -39,8 +39,13 @@ std::string place_in(std::string_view file, unsigned line) {
 class Resolver {
  public:
   Resolver(const SourceSet& sources, FileMemo& memo, std::span<const ProgramFile> generated,
-           std::span<const IncludeRoot> roots, const PasteParts& beside)
-      : sources_(sources), memo_(memo), generated_(generated), roots_(roots), parts_(beside) {
+           std::span<const IncludeRoot> roots, const SourceScan& beside)
+      : sources_(sources),
+        memo_(memo),
+        generated_(generated),
+        roots_(roots),
+        parts_(beside.parts),
+        has_place_(beside.lends_place) {
     if (parts_.line != 0) pasted_at_ = "an option or name expression";
   }
 
@@ -119,6 +124,7 @@ class Resolver {
     const auto& scan = file.source->scan;
     note_time_macro(scan, file.name);
     note_parts(scan, file.name, false);
+    has_place_ = has_place_ || scan.lends_place;
     for (const auto& use : scan.unknowns) {
       note_unknown(use, file.name);
       if (use.kind == UnknownKind::computed_include) computes_includes_ = true;
@@ -227,6 +233,7 @@ class Resolver {
     const bool toolkit = roots_.is_toolkit(file.place->root);
     note_time_macro(scan, file.place->path);
     note_parts(scan, file.place->path, toolkit);
+    has_place_ = has_place_ || (!toolkit && scan.names_place);
     for (const auto& use : scan.unknowns) {
       if (!toolkit || use.kind == UnknownKind::embed) {
         note_unknown(use, file.place->path);
@@ -298,6 +305,18 @@ class Resolver {
     return {};
   }
 
+  // As it is handed over, which is how __FILE__ has it.
+  std::optional<cache::Digest> place_digest() const {
+    std::string text;
+    for (std::size_t root = 0; has_place_ && root < roots_.size(); ++root)
+      if (!roots_.is_toolkit(root) &&
+          std::any_of(disk_.begin(), disk_.end(),
+                      [&](const auto& found) { return found.place->root == root; }))
+        text += roots_.path(root) + '\0';
+    if (text.empty()) return std::nullopt;
+    return cache::digest_of(text);
+  }
+
   Result<IncludeClosure> finish() {
     IncludeClosure closure;
     const auto file = [](const std::string& name, const Source& source) {
@@ -321,15 +340,17 @@ class Resolver {
     }
     for (auto& [name, header] : headers) closure.memory.push_back(std::move(header));
     for (const auto& found : disk_) {
-      closure.disk.push_back({found.place->label, found.content->digest});
+      closure.disk.push_back({found.place->label, found.content->digest, found.content->stamp});
       if (found.content->scan.byte_order_mark)
         closure.byte_order_marks.push_back(found.place->path);
     }
-    std::sort(closure.disk.begin(), closure.disk.end());
+    std::sort(closure.disk.begin(), closure.disk.end(),
+              [](const DiskFile& a, const DiskFile& b) { return a.label < b.label; });
     if (!closure.disk.empty() || computes_includes_)
       for (std::size_t root = 0; root < roots_.size(); ++root)
         closure.include_directories.emplace_back(roots_.path(root));
     closure.unresolved.assign(unresolved_.begin(), unresolved_.end());
+    closure.place = place_digest();
     closure.cacheable = why_not_.empty();
     closure.why_not = std::move(why_not_);
     closure.memory_only = !asked_disk_ && !computes_includes_;
@@ -349,6 +370,7 @@ class Resolver {
   std::set<std::string> unresolved_;
   std::string why_not_;
   PasteParts parts_;
+  bool has_place_;         // the code can differ by the path of a file
   std::string pasted_at_;  // the first ##; empty for none
   bool computes_includes_ = false;
   bool asked_disk_ = false;
@@ -360,7 +382,7 @@ Result<IncludeClosure> resolve_includes(const SourceSet& sources, FileMemo& memo
                                         std::string_view root_name,
                                         std::span<const ProgramFile> generated,
                                         std::span<const IncludeRoot> roots, UnknownInputs policy,
-                                        const PasteParts& beside) {
+                                        const SourceScan& beside) {
   return Resolver(sources, memo, generated, roots, beside).run(root_name, policy);
 }
 

@@ -21,6 +21,10 @@
 // #include, for which all files of that toolkit root join the closure. The macros in it must be the
 // toolkit's own.
 //
+// Places. A file below a root of the caller's has its path for __FILE__, by which the code can
+// differ as well as hold it. Where such a file names that, or a macro or default argument that it
+// may use does, the paths of those roots have a part in the key.
+//
 // Threads: a pure function of the sources and the disk.
 #pragma once
 
@@ -56,13 +60,16 @@ struct ProgramFile {
 struct DiskFile {
   std::string label{};  ///< root and relative path, such as "toolkit/0/cuda_fp16.h"
   cache::Digest digest{};
-  auto operator<=>(const DiskFile&) const = default;
+  FileStamp stamp{};  ///< before it was read; not in the key
+  bool operator==(const DiskFile&) const = default;
 };
 
 struct IncludeClosure {
   /// The root, then in order of name the headers for nvrtcCreateProgram.
   std::vector<ProgramFile> memory{};
   std::vector<DiskFile> disk{};  ///< in order of label
+  /// Of the paths of the roots that files came from, where those have a part in the key.
+  std::optional<cache::Digest> place{};
   /// To be passed as -I, in order. Empty when no include leads to the disk.
   std::vector<std::filesystem::path> include_directories{};
   /// Includes that were found nowhere, in order; most stand in branches that are switched off.
@@ -75,14 +82,14 @@ struct IncludeClosure {
   bool memory_only = true;
 };
 
-/// `generated` holds the texts made for this program, such as jit/key.cuh; `beside` the parts of
-/// what else the preprocessor reads: options and name expression.
+/// `generated` holds the texts made for this program, such as jit/key.cuh; `beside` the parts and
+/// the places of what else the preprocessor reads: options and name expression.
 /// Errors  invalid_argument for an unknown root or quoted include, for an absolute path, and for
 ///         one spelling with two meanings; not_cacheable under UnknownInputs::refuse; io_failed.
 Result<IncludeClosure> resolve_includes(const SourceSet& sources, FileMemo& memo,
                                         std::string_view root_name,
                                         std::span<const ProgramFile> generated,
                                         std::span<const IncludeRoot> roots, UnknownInputs policy,
-                                        const PasteParts& beside = {});
+                                        const SourceScan& beside = {});
 
 }  // namespace kiln

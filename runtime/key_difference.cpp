@@ -36,6 +36,7 @@ Part part_of(KeyTextField field) {
     return split(field.label, field.value.rfind(' '));
   if (field.label == "option") return split("option", field.value.rfind('='));
   if (field.label == "toolchain") field.label = "nvrtc";
+  if (field.label == "same-file") field.label = "same file";
   if (field.label == "name-expression") field.label = "name expression";
   return {.aspect = std::move(field.label), .value = std::move(field.value)};
 }

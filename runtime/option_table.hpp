@@ -139,6 +139,26 @@ inline constexpr AssemblerRefusal kAssemblerRefusals[] = {
     {"-o", option_refusals::kFiles},
     {"--options-file", option_refusals::kInput},
     {"-optf", option_refusals::kInput},
+    {"--ext-desc-file", option_refusals::kInput},
+    {"-ext-desc-file", option_refusals::kInput},
+    {"--compiler-stats-file", option_refusals::kFiles},
+    {"--fdevice-time-trace", option_refusals::kFiles},
 };
+
+/// Those that take what comes after them for their value; of the others it is a file to assemble as
+/// well, -O included.
+// clang-format off
+inline constexpr std::string_view kAssemblerApart[] = {
+    "--Ofast-compile", "-Ofc", "--allow-expensive-optimizations", "-allow-expensive-optimizations",
+    "--def-load-cache", "-dlcm", "--def-store-cache", "-dscm",
+    "--device-function-maxrregcount", "-func-maxrregcount",
+    "--device-stack-protector", "-device-stack-protector", "--entry", "-e", "--fmad", "-fmad",
+    "--force-load-cache", "-flcm", "--force-store-cache", "-fscm", "--input-as-string", "-ias",
+    "--machine", "-m", "--maxntid", "-maxntid", "--maxrregcount", "-maxrregcount",
+    "--minnctapersm", "-minnctapersm", "--opt-level", "--position-independent-code", "-pic",
+    "--register-usage-level", "-regUsageLevel", "--sanitize", "-sanitize",
+    "--split-compile", "-split-compile",
+};
+// clang-format on
 
 }  // namespace kiln

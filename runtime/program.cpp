@@ -2,7 +2,9 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <utility>
 
 #include "runtime/key_header.hpp"
@@ -33,6 +35,17 @@ void add(std::string& text, std::string_view label, std::initializer_list<std::s
 
 void add(std::string& text, std::string_view label, std::string_view value) {
   add(text, label, {value});
+}
+
+// Labels hold no "//", so that two lists never give one text.
+std::vector<std::string> same_files(const std::vector<DiskFile>& disk) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, const std::string*> first;
+  std::vector<std::string> same;
+  for (const auto& file : disk) {
+    const auto [at, is_new] = first.try_emplace({file.stamp.device, file.stamp.inode}, &file.label);
+    if (!is_new) same.push_back(file.label + " // " + *at->second);
+  }
+  return same;
 }
 
 Error bad_spec(const KernelSpec& spec, const std::string& what) {
@@ -84,10 +97,13 @@ Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
   const ProgramFile provided[] = {
       {std::string(kKeyHeaderName), std::make_shared<const std::string>(*std::move(header)), {}},
       {std::string(kTensorMapHeaderName), tensor_map_header, {}}};
-  auto closure = resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs,
-                                  program.options.parts.with(expression.parts));
+  const SourceScan beside{.parts = program.options.parts.with(expression.parts),
+                          .lends_place = program.options.lends_place};
+  auto closure =
+      resolve_includes(sources, memo, spec.source, provided, roots, spec.unknown_inputs, beside);
   if (!closure) return about(spec, closure.error());
   program.closure = *std::move(closure);
+  program.same_files = same_files(program.closure.disk);
   if (!dated.empty() && program.closure.cacheable) {
     program.closure.cacheable = false;
     program.closure.why_not = "the option " + dated + " uses the time of the compile";
@@ -114,6 +130,8 @@ CompileKey key_of(const Program& program, std::string_view architecture,
         {file.name, " ", (file.digest ? *file.digest : cache::digest_of(*file.text)).hex()});
   for (const auto& file : program.closure.disk)
     add(text, "header", {file.label, " ", file.digest.hex()});
+  for (const auto& same : program.same_files) add(text, "same-file", same);
+  if (program.closure.place) add(text, "place", program.closure.place->hex());
   add(text, "architecture", architecture);
   add(text, "builtins", spec.builtins == Builtins::minimal ? "minimal" : "full");
   for (const auto& option : program.options.arguments) add(text, "option", option);

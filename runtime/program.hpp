@@ -1,7 +1,8 @@
 // A program: all that NVRTC will be handed for one kernel, and the compile key that names it.
 //
 // The key is made from the same object that is compiled, so nothing that the compiler can read is
-// missing from it. Nothing in it depends on a path, time, user, host, driver or environment.
+// missing from it. Nothing in it depends on a path, time, user, host, driver or environment, but
+// for IncludeClosure::place and Program::same_files.
 // Threads: values; immutable once made.
 #pragma once
 
@@ -28,6 +29,9 @@ struct Program {
   KernelSpec spec{};
   CompileOptions options{};
   IncludeClosure closure{};
+  /// "b // a" for each header that is the header a as well, through a link: to "#pragma once" the
+  /// two are one.
+  std::vector<std::string> same_files{};
   /// Where angle includes were looked for; for messages, not in the key.
   std::vector<std::filesystem::path> searched_directories{};
   /// Toolkits that were found and not used, with the reason; for messages.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/source_cursor.hpp"
+
 namespace kiln {
 namespace {
 
@@ -20,23 +22,12 @@ constexpr std::string_view kAllNames =
 static_assert(std::all_of(kPastedNames.begin(), kPastedNames.end(), [](std::string_view name) {
   return name.size() <= PasteParts::kLongest && kAllNames.find(name) != std::string_view::npos;
 }));
+// Those of macros first, which mean the file that they are expanded in.
+constexpr std::size_t kPlaceMacros = 2;
+constexpr std::array<std::string_view, 5> kPlaceNames{
+    "__FILE__", "__BASE_FILE__", "__builtin_FILE", "__builtin_source_location", "source_location"};
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::size_t kLongestOperand = 200;
-
-bool is_identifier_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' ||
-         static_cast<unsigned char>(c) >= 0x80;
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_identifier_part(char c) {
-  return is_identifier_start(c) || is_digit(c);
-}
-// Not '\n'. A lone carriage return is white space to NVRTC, not a line end.
-bool is_blank(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r' && c != '\n') || c == '\0';
-}
 
 bool ends_with_ignoring_case(std::string_view text, std::string_view lower_end) {
   if (text.size() < lower_end.size()) return false;
@@ -44,62 +35,6 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view lower_end) 
                     text.end() - static_cast<std::ptrdiff_t>(lower_end.size()),
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
 }
-
-// Reads characters with line splices removed.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text) { settle(); }
-
-  bool done() const { return at_ >= text_.size(); }
-  char peek() const { return done() ? '\0' : text_[at_]; }
-  unsigned line() const { return line_; }
-
-  char next() {
-    const char c = peek();
-    if (done()) return c;
-    if (c == '\n') ++line_;
-    ++at_;
-    settle();
-    return c;
-  }
-  bool take(char wanted) {
-    if (done() || peek() != wanted) return false;
-    next();
-    return true;
-  }
-  // The character after the current one.
-  char peek_second() const {
-    Cursor copy = *this;
-    copy.next();
-    return copy.peek();
-  }
-
-  // The rest of the text as it stands, splices included: for raw strings, which keep them.
-  std::string_view raw_rest() const { return text_.substr(std::min(at_, text_.size())); }
-  void skip_raw(std::size_t count) {
-    const auto skipped = raw_rest().substr(0, count);
-    line_ += static_cast<unsigned>(std::count(skipped.begin(), skipped.end(), '\n'));
-    at_ += skipped.size();
-    settle();
-  }
-
- private:
-  void settle() {
-    while (at_ + 1 < text_.size() && text_[at_] == '\\') {
-      if (text_[at_ + 1] == '\n')
-        at_ += 2;
-      else if (text_[at_ + 1] == '\r' && at_ + 2 < text_.size() && text_[at_ + 2] == '\n')
-        at_ += 3;
-      else
-        return;
-      ++line_;
-    }
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-  unsigned line_ = 1;
-};
 
 bool is_time_macro(std::string_view name) {
   return std::find(kTimeMacros.begin(), kTimeMacros.end(), name) != kTimeMacros.end();
@@ -122,7 +57,7 @@ class Scanner {
     if (c == '\n') {
       cursor_.next();
       line_start_ = true;
-      in_condition_ = false;
+      in_condition_ = in_define_ = false;
     } else if (is_blank(c)) {
       cursor_.next();
     } else if (!skip_comment()) {
@@ -142,7 +77,7 @@ class Scanner {
       number();
     } else if (c == '"' || c == '\'') {
       literal();
-      forget_paste();
+      literal_suffix();
     } else {
       if (c == ',') in_condition_ = false;
       cursor_.next();
@@ -160,8 +95,11 @@ class Scanner {
     if (second != '*') return false;
     cursor_.next();
     cursor_.next();
-    while (!cursor_.done())
-      if (cursor_.next() == '*' && cursor_.take('/')) break;
+    while (!cursor_.done()) {
+      const char c = cursor_.next();
+      if (c == '\n') line_start_ = true;  // NVRTC takes a # behind such a comment for a directive
+      if (c == '*' && cursor_.take('/')) break;
+    }
     return true;
   }
 
@@ -190,6 +128,7 @@ class Scanner {
     if (!starts_line) return;
     skip_blanks_in_line();
     if (!is_identifier_start(cursor_.peek()) || cursor_.done()) return;
+    const SourceCursor start = cursor_;
     const auto line = cursor_.line();
     const auto name = word();
     if (name == "include" || name == "import") {
@@ -200,6 +139,7 @@ class Scanner {
       skip_blanks_in_line();
       unknown(UnknownKind::embed, line);
     } else if (name == "define") {
+      in_define_ = true;
       skip_blanks_in_line();
       scan_.parts.see(word());  // a macro of the name __has_include asks for nothing
     } else if (name == "ifdef" || name == "ifndef" || name == "elifdef" || name == "elifndef" ||
@@ -208,6 +148,7 @@ class Scanner {
       word();
     } else {
       in_condition_ = name == "if" || name == "elif";
+      if (!in_condition_) cursor_ = start;  // in a macro's text a # may stand before any name
     }
   }
 
@@ -219,7 +160,7 @@ class Scanner {
     const char open = cursor_.peek();
     if (!asks && (cursor_.done() || open == '\n')) return;
     if (open != '<' && open != '"') return unknown(otherwise, line);
-    const Cursor start = cursor_;
+    const SourceCursor start = cursor_;
     const char close = open == '<' ? '>' : '"';
     cursor_.next();
     std::string spelling;
@@ -235,7 +176,7 @@ class Scanner {
   }
 
   void unknown(UnknownKind kind, unsigned line) {
-    Cursor ahead = cursor_;  // the operand's tokens are still to be looked at
+    SourceCursor ahead = cursor_;  // the operand's tokens are still to be looked at
     std::string text;
     while (!ahead.done() && ahead.peek() != '\n' && ahead.peek() != '\r' &&
            text.size() < kLongestOperand)
@@ -250,20 +191,22 @@ class Scanner {
     return text;
   }
 
-  void identifier() {
+  void identifier(bool is_suffix = false) {
     const auto line = cursor_.line();
     word_.clear();
     while (!cursor_.done() && is_identifier_part(cursor_.peek())) word_ += cursor_.next();
-    if (cursor_.peek() == '"' && word_.size() <= 3 && word_.back() == 'R' &&
+    if (!is_suffix && cursor_.peek() == '"' && word_.size() <= 3 && word_.back() == 'R' &&
         (word_ == "R" || word_ == "LR" || word_ == "uR" || word_ == "UR" || word_ == "u8R")) {
-      forget_paste();
-      return raw_string();
+      raw_string();
+      return literal_suffix();
     }
     scan_.parts.see(word_);
     joined_ = pasting_ ? joined_ + word_ : word_;
     pasting_ = false;
     check_time(word_, line);
     check_time(joined_, line);
+    check_place(word_);
+    check_place(joined_);
     const bool next_form = ends_with_ignoring_case(joined_, "has_include_next");
     if (next_form || ends_with_ignoring_case(joined_, "has_include"))
       has_include(next_form ? IncludeKind::include_next : IncludeKind::has_include,
@@ -314,6 +257,13 @@ class Scanner {
       scan_.time_macro = TimeMacroUse{std::string(name), line};
   }
 
+  void check_place(std::string_view name) {
+    const auto* const found = std::find(kPlaceNames.begin(), kPlaceNames.end(), name);
+    if (found == kPlaceNames.end()) return;
+    scan_.names_place = true;
+    if (in_define_ || found >= kPlaceNames.begin() + kPlaceMacros) scan_.lends_place = true;
+  }
+
   // Digit separators must not open character literals.
   void number() {
     word_.clear();
@@ -338,17 +288,28 @@ class Scanner {
     }
   }
 
+  // A name that directly follows a literal belongs to it, and is no prefix of the next one.
+  void literal_suffix() {
+    forget_paste();
+    if (!cursor_.done() && is_identifier_start(cursor_.peek())) identifier(true);
+  }
+
   // A raw string without an end is taken for an ordinary one, so that it hides at most a line.
+  // To NVRTC, which complains of most of them only where the code is not skipped, a delimiter may
+  // hold anything.
   void raw_string() {
     constexpr std::size_t kLongestDelimiter = 16;
+    const SourceCursor start = cursor_;
+    cursor_.next();
     const auto rest = cursor_.raw_rest();
-    const auto open = rest.find_first_of("( )\\\t\v\f\n\"", 1);
-    if (open == std::string_view::npos || rest[open] != '(' || open > kLongestDelimiter + 1)
-      return literal();
-    const auto end = ')' + std::string(rest.substr(1, open - 1)) + '"';
-    const auto close = rest.find(end, open);
-    if (close == std::string_view::npos) return literal();
-    cursor_.skip_raw(close + end.size());
+    const auto open = rest.find_first_of("(\n");
+    if (open <= kLongestDelimiter && rest[open] == '(') {
+      const auto end = ')' + std::string(rest.substr(0, open)) + '"';
+      const auto close = rest.find(end, open);
+      if (close != std::string_view::npos) return cursor_.skip_raw(close + end.size());
+    }
+    cursor_ = start;
+    literal();
   }
 
   void forget_paste() {
@@ -356,12 +317,13 @@ class Scanner {
     pasting_ = false;
   }
 
-  Cursor cursor_;
+  SourceCursor cursor_;
   SourceScan scan_;
   std::string word_;
   std::string joined_;  // what the ## chain up to here makes
   bool pasting_ = false;
   bool line_start_ = true;
+  bool in_define_ = false;
   bool in_condition_ = false;  // in #if, with no macro so far that could take arguments
 };
 

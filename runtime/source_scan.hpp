@@ -1,5 +1,5 @@
-// Finds in one source text everything that could make the preprocessor read another file, and the
-// macros that read the clock.
+// Finds in one source text everything that could make the preprocessor read another file, the
+// macros that read the clock, and what gives the path of a file.
 //
 // It lexes (splices, comments, literals, digraphs) but evaluates no conditional on purpose: what it
 // finds is a superset of what any compile of the text can read.
@@ -77,6 +77,10 @@ struct SourceScan {
   /// The first __DATE__, __TIME__ or __TIMESTAMP__, spelled out or pasted together with ##.
   std::optional<TimeMacroUse> time_macro{};
   PasteParts parts{};
+  /// Whether __FILE__ or the like is named, which gives the path of this file,
+  bool names_place = false;
+  /// and so in a macro, or as what can be a default argument: of the file that uses that.
+  bool lends_place = false;
   bool byte_order_mark = false;
 };
 

@@ -5,16 +5,18 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "kiln/explain.hpp"
 #include "runtime/toolkit_headers.hpp"
-#include "support/runtime_fixture.hpp"
+#include "support/fake_compiler.hpp"
 
 namespace kiln::test {
 namespace {
 
 using Trial = RuntimeFixture;
+using FakeTrial = FakeCompilerFixture;
 
 // T13, T32: a release of NVRTC is in the key by its content, and where it lies is not.
 // tests/install/nvrtc_matrix.sh names two real ones.
@@ -174,6 +176,35 @@ TEST_F(Trial, T13_AChangedHeaderOfTheToolkitMissesIsNamedAndHitsAgainOnceItIsUnd
   for (const auto& file : fs::directory_iterator(toolkit / "include"))
     if (!file.is_symlink()) fs::last_write_time(file, time - std::chrono::hours(1000));
   EXPECT_TRUE(run(0, "") == first);
+}
+
+// T13: what the compiler read in between belongs to no key. The next compile finds nothing changed.
+TEST_F(FakeTrial, T13_AHeaderThatChangesAndIsBackBeforeTheCompileEndsIsCompiledAgain) {
+  const auto header = directory_ / "include" / "value.h";
+  std::filesystem::create_directories(header.parent_path());
+  write_file(header, "#define VALUE 1\n");
+  auto with = fake_options();
+  with.include_roots = {header.parent_path()};
+  auto runtime = open(with);
+  const auto gate = directory_ / "gate";
+  ASSERT_TRUE(runtime.add_source(
+      "a.cu", "// a\n// fake: deaf until " + gate.string() + "\n#include <value.h>\n"));
+  const auto id = runtime.add({.name = "a", .source = "a.cu"});
+  ASSERT_TRUE(id) << message_of(id);
+  std::thread editor([&] {
+    const HeldCompile held(gate);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (begun("a") == 0 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    write_file(header, "#define VALUE 2\n");
+    write_file(header, "#define VALUE 1\n");
+  });
+  const auto artifact = runtime.artifact(*id, kArch);
+  editor.join();
+  ASSERT_TRUE(artifact) << message_of(artifact);
+  EXPECT_EQ(begun("a"), 2u);
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_EQ(runtime.counters().compiles, 1u);
 }
 
 }  // namespace

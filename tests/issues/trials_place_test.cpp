@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -323,6 +324,26 @@ TEST_F(Trial, T32_CodeThatHoldsAPlaceIsNotStored) {
   EXPECT_NE(cubin_of(*artifact).find(root.string()), std::string::npos);
   EXPECT_EQ(entries(), 0u);
   EXPECT_EQ(warnings_.size(), 1u) << ::testing::PrintToString(warnings_);
+}
+
+// Code that differs by a place is another entry there, whether it holds that place or not.
+TEST_F(Trial, T32_CodeThatDependsOnAPlaceIsKeptForThatPlace) {
+  std::set<std::string> codes;
+  for (const auto* name : {"here", "further", "here"}) {
+    std::filesystem::create_directories(directory_ / name);
+    write_file(directory_ / name / "long.h", "constexpr int kLong = sizeof(__FILE__);\n");
+    auto with = options();
+    with.include_roots = {directory_ / name};
+    auto runtime = open(with);
+    const auto artifact = compile(
+        runtime, "#include <long.h>\nextern \"C\" __global__ void entry(int* p) { *p = kLong; }\n");
+    ASSERT_TRUE(artifact) << message_of(artifact);
+    EXPECT_EQ(runtime.counters().compiles,
+              codes.size() < 2 && codes.insert(cubin_of(*artifact)).second);
+  }
+  EXPECT_EQ(codes.size(), 2u);
+  EXPECT_EQ(entries(), 2u);
+  EXPECT_TRUE(warnings_.empty()) << ::testing::PrintToString(warnings_);
 }
 
 // A name that a source in memory goes by is no place, even where such a directory exists.

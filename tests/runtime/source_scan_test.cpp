@@ -59,6 +59,16 @@ TEST(SourceScan, FindsEachSpellingOfAnInclude) {
            IncludeCase{"R\"x(1)y\" )x\"\n#include \"a.h\"", "\"a.h\"@2 "},
            IncludeCase{"auto R = 1; u8R\"(\n\n)\";\n#include \"a.h\"", "\"a.h\"@4 "},
            IncludeCase{"a /**/ /**/\n/**//**/#include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"a /* x\n */ #include \"a.h\"", "\"a.h\"@2 "},
+           IncludeCase{"a /* x\n */ /* y */ # /*\n*/ include \"a.h\"", "\"a.h\"@3 "},
+           IncludeCase{"\"a\"R\"(b\n#include \"a.h\"\n// )\"", "\"a.h\"@2 "},
+           IncludeCase{"'a'\\\nu8R\"(b\n#include \"a.h\"\n// )\"", "\"a.h\"@3 "},
+           IncludeCase{"R\"(a)\"R\"(b\n#include \"a.h\"\n// )\"", "\"a.h\"@2 "},
+           IncludeCase{"\"a\"_x\"b\"LR\"(c\n#include \"a.h\"\n// )\"", "\"a.h\"@2 "},
+           IncludeCase{"$R\"(\n/*\n)\"\n#include \"a.h\" /* */", "\"a.h\"@4 "},
+           IncludeCase{"\"a\"\xC3\xA9R\"(\n/*\n)\"\n#include \"a.h\" /* */", "\"a.h\"@4 "},
+           IncludeCase{"R\"\\\n(\n/*\n)\"\n#include \"a.h\" /* */", "\"a.h\"@5 "},
+           IncludeCase{"R\"a b)\\(\n/*\n)a b)\\\"\n#include \"a.h\" /* */", "\"a.h\"@4 "},
        })
     EXPECT_EQ(summary(scan_source(text)), found) << text;
 }
@@ -70,6 +80,9 @@ TEST(SourceScan, FindsNoIncludeWhereNoneIs) {
         "/*\n#include \"a.h\"\n*/"sv,
         "x #include \"a.h\""sv,
         "struct A{};\r#include \"a.h\""sv,
+        "a /* x \\\n */ #include \"a.h\""sv,
+        "\"a\" R\"(b\n#include \"a.h\"\n// )\""sv,
+        "\"a\"/**/R\"(b\n#include \"a.h\"\n// )\""sv,
         "R\"(\n#include \"a.h\"\n)\""sv,
         "LR\"ab(\n)\"\n#include \"a.h\"\n)ab\""sv,
         "\"\\\n#include \\\"a.h\\\"\""sv,
@@ -173,6 +186,9 @@ TEST(SourceScan, ReportsTheFirstTimeMacro) {
            Timed{"#define P(a, b) a##b\nP(__TIME_, _)", "__TIME__", 1},
            Timed{"#define P(a, b, c, d) a##b##c##d\nP(__, DA, TE, __)", "__DATE__", 1},
            Timed{"#include NAME(__DATE__)", "__DATE__", 1},
+           Timed{"S($__TIME__)", "__TIME__", 1},
+           Timed{"\xC3\xA9__DATE__$", "__DATE__", 1},
+           Timed{"#define A /*\n*/ #__TIME__", "__TIME__", 2},
        }) {
     const auto scan = scan_source(text);
     ASSERT_TRUE(scan.time_macro.has_value()) << text;

@@ -33,7 +33,9 @@ KILN_API std::vector<KeyTextFile> key_text_files(std::string_view key_text);
 
 /// One thing in which two keys differ.
 struct KeyDifference {
-  /// "kernel", "entry", "name expression", "constant", "source", "header", "architecture",
+  /// "kernel", "entry", "name expression", "constant", "source", "header", "same file" (two headers
+  /// that are one through a link), "place" (a digest of the include directories, where headers name
+  /// their own path), "architecture",
   /// "builtins", "option", "nvrtc" (its identity) or "schema"; "order" when only the order of
   /// files or options differs; "text" when a key is of another form.
   std::string aspect{};

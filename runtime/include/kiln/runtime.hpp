@@ -7,10 +7,10 @@
 // and loaded per device. No driver is needed until get().
 // Forks: a process may fork, and use CUDA in the child, until it has initialised CUDA itself. Here
 // get(), device(), devices(), tensor maps and a warmup() that names no architecture do that; what
-// takes an architecture does not, and installed_architectures() says which ones. The child may go on
-// with the Runtime of its parent, whose other threads may be at work in it: fork() waits, a second
-// at most, until none of them holds a lock here. Where one held on to it the child's calls are
-// invalid_argument, and it opens a Runtime of its own.
+// takes an architecture does not, and installed_architectures() says which ones. The child may go
+// on with the Runtime of its parent, whose other threads may be at work in it: fork() waits, a
+// second at most, until none of them holds a lock here. Where one held on to it the child's calls
+// are invalid_argument, and it opens a Runtime of its own.
 #pragma once
 
 #include <array>
