@@ -6,9 +6,10 @@
 // maps with these swizzles. A sum's elements lie along the rows of both factors.
 //
 // Factors whose sum runs over their rows come in registers, as "columns": what
-// load_columns() takes from 32 rows. Of each 16 of them it brings rows 2t, 2t + 1, 8 + 2t and
+// load_columns() takes from 32 rows. Of each 16 of them it brings rows 2t, 8 + 2t, 2t + 1 and
 // 9 + 2t together, t = 0 to 3, and its own rows, 16 bytes of the matrix's rows, in the order 0, 2,
-// ..., 14, 1, 3, ..., 15. The other factor has its elements in that order.
+// ..., 14, 1, 3, ..., 15. The other factor has its elements in that order: rows g and g + 8 side by
+// side, which one lane has of a product's sums.
 #pragma once
 
 #include "kernel_src/device/ptx_arithmetic.cuh"
@@ -31,10 +32,10 @@ __device__ __forceinline__ kernels::u32 in_rows_of_64(kernels::u32 row, kernels:
 __device__ __forceinline__ void load_columns(kernels::u32 (&factor)[4], kernels::u32 piece_of_row) {
   kernels::u32 words[4];
   load_matrices_transposed(words, piece_of_row);
-  factor[0] = pick_bytes(words[0], words[1], 0x6420);
-  factor[1] = pick_bytes(words[0], words[1], 0x7531);
-  factor[2] = pick_bytes(words[2], words[3], 0x6420);
-  factor[3] = pick_bytes(words[2], words[3], 0x7531);
+  factor[0] = pick_bytes(words[0], words[1], 0x6240);
+  factor[1] = pick_bytes(words[0], words[1], 0x7351);
+  factor[2] = pick_bytes(words[2], words[3], 0x6240);
+  factor[3] = pick_bytes(words[2], words[3], 0x7351);
 }
 
 }  // namespace kiln::device

@@ -12,6 +12,10 @@ namespace kiln::device {
 struct E4m3Mma {
   /// Whether products go on by themselves between go() and wait().
   static constexpr bool kGoesOn = false;
+  static __device__ __forceinline__ kernels::u32 place(kernels::u32 address) { return address; }
+  static __device__ __forceinline__ kernels::u32 after(kernels::u32 place, kernels::u32 bytes) {
+    return place + bytes;
+  }
   static __device__ __forceinline__ void publish() {}
   static __device__ __forceinline__ void begin() {}
   static __device__ __forceinline__ void go() {}
@@ -56,7 +60,7 @@ struct E4m3Mma {
     for (kernels::u32 i = 0; i < count; ++i) sums[i] = 0;
   }
   template <kernels::u32 row_bytes>
-  static __device__ __forceinline__ kernels::u32 place(kernels::u32 row, kernels::u32 piece) {
+  static __device__ __forceinline__ kernels::u32 in_matrix(kernels::u32 row, kernels::u32 piece) {
     const kernels::u32 groups = row / 8 * (8 * row_bytes);
     return groups + (row_bytes == 128 ? in_rows_of_128(row, piece) : in_rows_of_64(row, piece));
   }
@@ -68,7 +72,7 @@ struct E4m3Mma {
     const kernels::u32 lane = threadIdx.x % 32;
     const kernels::u32 row = threadIdx.x / 32 % 4 * 16 + lane % 16;
     kernels::u32 words[4];  // rows 0 to 7 and 8 to 15 of a piece, then of the next
-    load_matrices(words, rows + place<row_bytes>(row, step * 2 + lane / 16));
+    load_matrices(words, rows + in_matrix<row_bytes>(row, step * 2 + lane / 16));
     multiply_piece<columns, row_bytes>(sums, words[0], words[1], by, step * 2);
     multiply_piece<columns, row_bytes>(sums, words[2], words[3], by, step * 2 + 1);
   }
@@ -88,7 +92,7 @@ struct E4m3Mma {
 #pragma unroll
     for (kernels::u32 group = 0; group < columns / 8; ++group) {
       const kernels::u32 word =
-          load_shared_4(by + place<row_bytes>(group * 8 + lane / 4, piece) + lane % 4 * 4);
+          load_shared_4(by + in_matrix<row_bytes>(group * 8 + lane / 4, piece) + lane % 4 * 4);
       mma_f16_16x8x16(sums + group * 4, a, f16x2_of_e4m3x2(word), f16x2_of_e4m3x2(word >> 16));
     }
   }

@@ -13,6 +13,14 @@ namespace kiln::device {
 struct E4m3Wgmma {
   /// Whether products go on by themselves between go() and wait().
   static constexpr bool kGoesOn = true;
+  /// Where a matrix lies, as the products want it: an address, and what comes some bytes after it.
+  /// An instruction wants so little beside it that the units do not wait for it.
+  static __device__ __forceinline__ kernels::u32 place(kernels::u32 address) {
+    return address >> 4 | 1u << 16;
+  }
+  static __device__ __forceinline__ kernels::u32 after(kernels::u32 place, kernels::u32 bytes) {
+    return place + bytes / 16;
+  }
   /// After writing a factor to shared memory, before the barrier that its readers wait for.
   static __device__ __forceinline__ void publish() { fence_async_shared(); }
   /// Before the first product.
@@ -28,36 +36,35 @@ struct E4m3Wgmma {
   }
 
   /// sums = (plus what they were, if `add`) 64 rows times `columns` rows, 32 bytes of each: from
-  /// `step` * 32 on in rows of 128 bytes that start at the addresses `rows` and `by`.
+  /// `step` * 32 on in rows of 128 bytes that start at the places `rows` and `by`.
   template <kernels::u32 columns, bool add>
   static __device__ __forceinline__ void rows_of_128(float (&sums)[columns / 2], kernels::u32 rows,
                                                      kernels::u32 by, kernels::u32 step) {
-    multiply<columns, add>(sums, descriptor(rows + step * 32, 64, 1),
-                           descriptor(by + step * 32, 64, 1));
+    multiply<columns, add>(sums, descriptor(after(rows, step * 32), 64, 1),
+                           descriptor(after(by, step * 32), 64, 1));
   }
   /// The same with rows of 64 bytes.
   template <kernels::u32 columns, bool add>
   static __device__ __forceinline__ void rows_of_64(float (&sums)[columns / 2], kernels::u32 rows,
                                                     kernels::u32 by, kernels::u32 step) {
-    multiply<columns, add>(sums, descriptor(rows + step * 32, 32, 2),
-                           descriptor(by + step * 32, 32, 2));
+    multiply<columns, add>(sums, descriptor(after(rows, step * 32), 32, 2),
+                           descriptor(after(by, step * 32), 32, 2));
   }
   /// The same with a factor of load_columns().
   template <kernels::u32 columns, bool add>
   static __device__ __forceinline__ void columns_of_32(float (&sums)[columns / 2],
                                                        const kernels::u32 (&factor)[4],
                                                        kernels::u32 by, kernels::u32 step) {
-    multiply<columns, add>(sums, factor, descriptor(by + step * 32, 64, 1));
+    multiply<columns, add>(sums, factor, descriptor(after(by, step * 32), 64, 1));
   }
 
  private:
   // Where an operand lies: the distance between groups of eight rows in units of 16 bytes; swizzle
   // 1 is of 128 bytes, 2 of 64.
-  static __device__ __forceinline__ kernels::u64 descriptor(kernels::u32 address,
-                                                            kernels::u64 between_groups,
-                                                            kernels::u64 swizzle) {
-    return static_cast<kernels::u64>(address >> 4 & 0x3fffu) | kernels::u64{1} << 16 |
-           between_groups << 32 | swizzle << 62;
+  static __device__ __forceinline__ kernels::u64 descriptor(kernels::u32 place,
+                                                            kernels::u32 between_groups,
+                                                            kernels::u32 swizzle) {
+    return static_cast<kernels::u64>(between_groups | swizzle << 30) << 32 | place;
   }
   template <kernels::u32 columns, bool add, class A>
   static __device__ __forceinline__ void multiply(float (&sums)[columns / 2], const A& a,

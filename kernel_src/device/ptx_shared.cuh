@@ -18,6 +18,12 @@ __device__ __forceinline__ void store_shared_4(kernels::u32 to, kernels::u32 wor
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 
+/// st.shared.b16, all: 2 bytes, the word's low ones.
+__device__ __forceinline__ void store_shared_2(kernels::u32 to, kernels::u32 word) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<kernels::u16>(word))
+               : "memory");
+}
+
 /// st.shared.v4.b32, all: 16 bytes.
 __device__ __forceinline__ void store_shared_16(kernels::u32 to, kernels::u32 a, kernels::u32 b,
                                                 kernels::u32 c, kernels::u32 d) {

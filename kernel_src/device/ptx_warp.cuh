@@ -24,6 +24,14 @@ __device__ __forceinline__ kernels::u32 from_lane_across(kernels::u32 word,
   return other;
 }
 
+/// shfl.sync.idx.b32, sm_70+: the first lane's word, so that the compiler knows it to be the same
+/// in all. All 32 lanes take part.
+__device__ __forceinline__ kernels::u32 from_first_lane(kernels::u32 word) {
+  kernels::u32 first;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(first) : "r"(word));
+  return first;
+}
+
 /// redux.sync.max.s32, sm_80+: the largest of all 32 lanes' integers; all take part.
 __device__ __forceinline__ int largest_of_warp(int word) {
   int largest;

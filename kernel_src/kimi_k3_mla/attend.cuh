@@ -29,11 +29,10 @@ __device__ __forceinline__ void done_with(u32 stage) {
   }
 }
 
-// Whether the next tile's scores start before this one's values are summed. Pages are held longer
-// then, so fewer are on their way: a block alone loses by it. With 64 columns there are no
-// registers for it.
+// Whether the next tile's scores start right behind the last values of this one, before these are
+// added up. A block alone does not gain by it; with 64 columns there are no registers for it.
 template <class Products>
-constexpr bool kAhead = kRowTile == 96 ? Products::kGoesOn : false;
+constexpr bool kEarly = kRowTile == 96 ? Products::kGoesOn : false;
 
 // Starts the products with a page, whatever lies there: what is no key is masked later, and
 // products under a condition would not overlap with anything.
@@ -47,8 +46,9 @@ __device__ __forceinline__ void start_page(float (&scores)[kHeld], const Turn& t
 template <class Products>
 __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outputs,
                                                 const Args& args, const Item& item) {
-  constexpr bool ahead = kAhead<Products>;
-  const u32 half = threadIdx.x / 128;
+  constexpr bool early = kEarly<Products>;
+  // What is known to be the same in all lanes names matrices by uniform registers.
+  const u32 half = device::from_first_lane(threadIdx.x / 128);
   const int in_page = static_cast<int>(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4);
   // Only the last tiles hold keys that some row does not see.
   const int all_see =
@@ -58,10 +58,10 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
   int own_page = item.first_tile * 2 + static_cast<int>(half);
   const int pages_end = item.pages_end();
   float scores[kHeld];
-  if constexpr (ahead) start_page<Products>(scores, own, own_page < pages_end);
+  if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
 #pragma unroll 1
   for (int tile = item.first_tile; tile < item.last_tile; ++tile) {
-    if constexpr (!ahead) start_page<Products>(scores, own, own_page < pages_end);
+    if constexpr (!early) start_page<Products>(scores, own, own_page < pages_end);
     Products::wait(scores);
     float exponents[kHeld];
     scale(exponents, scores, columns, args.score_scale);
@@ -79,7 +79,6 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     other.next();
     other.next();
     own_page += 2;
-    if constexpr (ahead) start_page<Products>(scores, own, own_page < pages_end);
     const u32 own_at = page_at(own_stage), other_at = page_at(other_stage);
     const u32 pages[2] = {half == 0 ? own_at : other_at, half == 0 ? other_at : own_at};
     if (tile * 2 + 1 - static_cast<int>(half) < pages_end)
@@ -97,11 +96,13 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     }
 #pragma unroll
     for (u32 i = 0; i < kOwn; ++i) columns.sum[i] += sums[i];
-    add_values<Products>(outputs, weights, pages);
+    add_values<Products, early ? 1 : 0>(outputs, weights, pages, [&] {
+      if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
+    });
     done_with(own_stage);
     done_with(other_stage);
   }
-  if constexpr (ahead) Products::wait(scores);
+  if constexpr (early) Products::wait(scores);
 }
 
 // Sums of all threads, in the order of warps, over the weights, which nobody needs any more.

@@ -41,18 +41,20 @@ __device__ __forceinline__ u32 column_of(u32 own) {
 // Starts the products of all columns with the page's keys.
 template <class Products>
 __device__ __forceinline__ void start_scores(float (&scores)[kHeld], u32 page) {
-  const u32 query = shared_at(kAt.query);
+  const u32 keys = Products::place(page), query = Products::place(shared_at(kAt.query));
   constexpr int kAllAtOnce = Products::kGoesOn ? kParts * 4 : 1;
   Products::begin();
-  Products::template rows_of_128<kColumns, false>(scores, page, query, 0);
+  Products::template rows_of_128<kColumns, false>(scores, keys, query, 0);
 #pragma unroll kAllAtOnce
   for (u32 step = 1; step < kParts * 4; ++step)
-    Products::template rows_of_128<kColumns, true>(scores, page + step / 4 * kPartBytes,
-                                                   query + step / 4 * (kColumns * 128), step % 4);
+    Products::template rows_of_128<kColumns, true>(
+        scores, Products::after(keys, step / 4 * kPartBytes),
+        Products::after(query, step / 4 * (kColumns * 128)), step % 4);
 #pragma unroll
   for (u32 step = 0; step < 2; ++step)
-    Products::template rows_of_64<kColumns, true>(scores, page + kParts * kPartBytes,
-                                                  query + kParts * (kColumns * 128), step);
+    Products::template rows_of_64<kColumns, true>(
+        scores, Products::after(keys, kParts * kPartBytes),
+        Products::after(query, kParts * (kColumns * 128)), step);
   Products::go();
 }
 
@@ -80,10 +82,12 @@ __device__ __forceinline__ void scale(float (&exponents)[kHeld], const float (&s
 
 // Whether E4M3 holds all of the thread's weights.
 __device__ __forceinline__ bool fit(const float (&exponents)[kHeld]) {
-  float largest = exponents[0];
+  float largest[4];
 #pragma unroll
-  for (u32 i = 1; i < kHeld; ++i) largest = device::larger(largest, exponents[i]);
-  return largest <= kMostExponent;
+  for (u32 i = 0; i < kHeld; ++i)
+    largest[i % 4] = i < 4 ? exponents[i] : device::larger(largest[i % 4], exponents[i]);
+  return device::larger(device::larger(largest[0], largest[1]),
+                        device::larger(largest[2], largest[3])) <= kMostExponent;
 }
 
 // By all consumers: takes the tile's largest scores into the references, and what there is to the
@@ -91,17 +95,27 @@ __device__ __forceinline__ bool fit(const float (&exponents)[kHeld]) {
 __device__ __forceinline__ void set_references(float (&exponents)[kHeld], Columns& columns,
                                                Outputs& outputs, bool first) {
   const u32 lane = threadIdx.x % 32;
+  float largest[kOwn];
 #pragma unroll
   for (u32 own = 0; own < kOwn; ++own) {
     const u32 at = own / 2 * 4 + own % 2;
-    float largest = device::larger(exponents[at], exponents[at + 2]) - columns.shift[own];
+    largest[own] = device::larger(exponents[at], exponents[at + 2]) - columns.shift[own];
+  }
+  // Column by column, shuffles would wait for each other.
 #pragma unroll
-    for (u32 across = 4; across < 32; across *= 2)
-      largest =
-          device::larger(largest, float_of(device::from_lane_across(bits_of(largest), across)));
-    if (lane < 4)
+  for (u32 across = 4; across < 32; across *= 2) {
+    float others[kOwn];
+#pragma unroll
+    for (u32 own = 0; own < kOwn; ++own)
+      others[own] = float_of(device::from_lane_across(bits_of(largest[own]), across));
+#pragma unroll
+    for (u32 own = 0; own < kOwn; ++own) largest[own] = device::larger(largest[own], others[own]);
+  }
+  if (lane < 4) {
+#pragma unroll
+    for (u32 own = 0; own < kOwn; ++own)
       device::keep_larger(shared_at(kAt.maxima) + column_of(own) * 4,
-                          ordered(static_cast<int>(bits_of(largest))));
+                          ordered(static_cast<int>(bits_of(largest[own]))));
   }
   device::barrier_sync(kConsumerBarrier, kConsumerThreads);
 #pragma unroll
@@ -130,42 +144,36 @@ __device__ __forceinline__ void set_references(float (&exponents)[kHeld], Column
 __device__ __forceinline__ void weigh(float (&sums)[kOwn], const float (&exponents)[kHeld],
                                       u32 weights, u32 half) {
   const u32 lane = threadIdx.x % 32;
-  const u32 warp = threadIdx.x / 32 % 4;
-  const u32 odd = lane / 4 % 2;
+  float left[kOwn][2];  // of the weights of two keys of each column
 #pragma unroll
-  for (u32 pair = 0; pair < kOwn / 2; ++pair) {
-    float left[2][2];  // of the weights of two keys of one column, then of the next
+  for (u32 i = 0; i < kHeld; ++i)
+    left[i / 4 * 2 + i % 2][i / 2 % 2] = device::power_of_2(exponents[i]);
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) left[i % 2][i / 2] = device::power_of_2(exponents[pair * 4 + i]);
-    sums[pair * 2] = sums[pair * 2 + 1] = 0;
+  for (u32 own = 0; own < kOwn; ++own) {
+    sums[own] = 0;
 #pragma unroll
     for (u32 term = 0; term < kTerms; ++term) {
-      u32 word = 0;
-#pragma unroll
-      for (u32 i = 0; i < 2; ++i) {
-        const u32 two = device::e4m3x2_of_floats(left[i][0], left[i][1]);
-        const u32 rounded = device::f16x2_of_e4m3x2(two);
-        const float first = device::float_of_f16(rounded);
-        const float second = device::float_of_f16(rounded >> 16);
-        sums[pair * 2 + i] += (first + second) * (term == 0 ? 1 : 1 / kSecondScale);
-        left[i][0] = (left[i][0] - first) * kSecondScale;
-        left[i][1] = (left[i][1] - second) * kSecondScale;
-        word |= two << i * 16;
-      }
-      // The lane beside has the keys between: each makes a word of one column.
-      const u32 other = device::from_lane_across(word, 4);
-      const u32 four = device::pick_bytes(word, other, odd == 0 ? 0x5140 : 0x3726);
-      const u32 row = term * kColumns + pair * 8 + lane % 4 * 2 + odd;
-      device::store_shared_4(
-          weights + row / 8 * 1024 + device::in_rows_of_128(row, half * 4 + warp) + lane / 8 * 4,
-          four);
+      const u32 two = device::e4m3x2_of_floats(left[own][0], left[own][1]);
+      const u32 rounded = device::f16x2_of_e4m3x2(two);
+      const float first = device::float_of_f16(rounded);
+      const float second = device::float_of_f16(rounded >> 16);
+      sums[own] += (first + second) * (term == 0 ? 1 : 1 / kSecondScale);
+      left[own][0] = (left[own][0] - first) * kSecondScale;
+      left[own][1] = (left[own][1] - second) * kSecondScale;
+      const u32 row = term * kColumns + column_of(own);
+      device::store_shared_2(weights + row / 8 * 1024 +
+                                 device::in_rows_of_128(row, half * 4 + threadIdx.x / 32 % 4) +
+                                 lane / 4 * 2,
+                             two);
     }
   }
 }
 
-// Takes in the values of both pages, of this warpgroup's dims.
-template <class Products>
-__device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const u32 (&pages)[2]) {
+// Takes in the values of both pages, of this warpgroup's dims. `next` starts `more` sums behind
+// them.
+template <class Products, u32 more, class Next>
+__device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const u32 (&pages)[2],
+                                           const Next& next) {
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32 % 4;
   const u32 half = threadIdx.x / 128;
@@ -194,27 +202,35 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
 #pragma unroll
     for (u32 block = 0; block < kDimBlocks; ++block) {
       Products::begin();
-      Products::template columns_of_32<kTerms * kColumns, false>(sums[block % (behind + 1)],
-                                                                 values[block % 2][0], weights, 0);
+      Products::template columns_of_32<kTerms * kColumns, false>(
+          sums[block % (behind + 1)], values[block % 2][0], Products::place(weights), 0);
 #pragma unroll
       for (u32 step = 1; step < 4; ++step)
         Products::template columns_of_32<kTerms * kColumns, true>(
-            sums[block % (behind + 1)], values[block % 2][step], weights, step);
+            sums[block % (behind + 1)], values[block % 2][step], Products::place(weights), step);
       Products::go();
+      if (block + 1 == kDimBlocks) next();
       if constexpr (behind == 0) {
-        if (block + 1 < kDimBlocks) load(values[(block + 1) % 2], block + 1);
-        Products::wait(sums[0]);
+        if (block + 1 < kDimBlocks) {
+          load(values[(block + 1) % 2], block + 1);
+          Products::wait(sums[0]);
+        } else {
+          Products::template wait<more>(sums[0]);
+        }
         take(block);
       } else {
         if (block != 0) {
-          Products::template wait<behind>(sums[(block - 1) % (behind + 1)]);
+          if (block + 1 == kDimBlocks)
+            Products::template wait<behind + more>(sums[(block - 1) % (behind + 1)]);
+          else
+            Products::template wait<behind>(sums[(block - 1) % (behind + 1)]);
           take(block - 1);
         }
         if (block + 1 < kDimBlocks) load(values[(block + 1) % 2], block + 1);
       }
     }
     if constexpr (behind != 0) {
-      Products::wait(sums[(kDimBlocks - 1) % (behind + 1)]);
+      Products::template wait<more>(sums[(kDimBlocks - 1) % (behind + 1)]);
       take(kDimBlocks - 1);
     }
   } else {
@@ -227,6 +243,7 @@ __device__ __forceinline__ void add_values(Outputs& outputs, u32 weights, const 
         Products::template columns_of_32_scaled<kColumns>(
             outputs.dims[i / 4], values, weights + kColumns * kTileKeys, i % 4, kOverSecondScale);
     }
+    next();
   }
 }
 

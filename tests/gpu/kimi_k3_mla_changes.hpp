@@ -56,28 +56,29 @@ inline const Change kScoresOf128Dims = {
     16,
     {{"attend_tiles.cuh",
       "  Products::begin();\n"
-      "  Products::template rows_of_128<kColumns, false>(scores, page, query, 0);\n",
+      "  Products::template rows_of_128<kColumns, false>(scores, keys, query, 0);\n",
       "  float sums[kHeld];\n"
       "  for (u32 i = 0; i < kHeld; ++i) scores[i] = 0;\n"
       "#pragma unroll\n"
       "  for (u32 part = 0; part <= kParts; ++part) {\n"
-      "    const u32 keys = page + part * kPartBytes, rows = query + part * (kColumns * 128);\n"
+      "    const u32 here = Products::after(keys, part * kPartBytes);\n"
+      "    const u32 rows = Products::after(query, part * (kColumns * 128));\n"
       "    Products::begin();\n"
       "    if (part < kParts) {\n"
-      "      Products::template rows_of_128<kColumns, false>(sums, keys, rows, 0);\n"
+      "      Products::template rows_of_128<kColumns, false>(sums, here, rows, 0);\n"
       "#pragma unroll\n"
       "      for (u32 step = 1; step < 4; ++step)\n"
-      "        Products::template rows_of_128<kColumns, true>(sums, keys, rows, step);\n"
+      "        Products::template rows_of_128<kColumns, true>(sums, here, rows, step);\n"
       "    } else {\n"
-      "      Products::template rows_of_64<kColumns, false>(sums, keys, rows, 0);\n"
-      "      Products::template rows_of_64<kColumns, true>(sums, keys, rows, 1);\n"
+      "      Products::template rows_of_64<kColumns, false>(sums, here, rows, 0);\n"
+      "      Products::template rows_of_64<kColumns, true>(sums, here, rows, 1);\n"
       "    }\n"
       "    Products::go();\n"
       "    Products::wait(sums);\n"
       "    for (u32 i = 0; i < kHeld; ++i) scores[i] += sums[i];\n"
       "  }\n"
       "  if constexpr (kColumns == 0) {\n"
-      "  Products::template rows_of_128<kColumns, false>(scores, page, query, 0);\n"},
+      "  Products::template rows_of_128<kColumns, false>(scores, keys, query, 0);\n"},
      {"attend_tiles.cuh", "  Products::go();\n}\n\n// Takes away what a row does not see.",
       "  }\n}\n\n// Takes away what a row does not see."}}};
 
