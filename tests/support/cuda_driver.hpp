@@ -104,13 +104,20 @@ class DeviceBuffer {
     return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address_ + offset_bytes));
   }
 
-  void fill(unsigned char byte) { KILN_CU(driver_, cuMemsetD8, address_, byte, bytes_); }
+  // Both may still be under way when the driver's call is over, and streams that do not wait for
+  // the legacy one would run ahead of them.
+  void fill(unsigned char byte) {
+    KILN_CU(driver_, cuMemsetD8, address_, byte, bytes_);
+    KILN_CU(driver_, cuStreamSynchronize, CU_STREAM_LEGACY);
+  }
   template <class T>
   void assign(const std::vector<T>& values) {
     write(0, values.data(), values.size() * sizeof(T));
   }
   void write(std::size_t offset, const void* data, std::size_t bytes) {
-    if (bytes > 0) KILN_CU(driver_, cuMemcpyHtoD, address_ + offset, data, bytes);
+    if (bytes == 0) return;
+    KILN_CU(driver_, cuMemcpyHtoD, address_ + offset, data, bytes);
+    KILN_CU(driver_, cuStreamSynchronize, CU_STREAM_LEGACY);
   }
   /// The whole buffer.
   template <class T>
