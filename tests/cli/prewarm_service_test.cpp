@@ -120,6 +120,9 @@ TEST_F(PrewarmService, ACrashIsReportedWithKernelKeyAndSignalAndTheRestIsBuilt) 
 }
 
 TEST_F(PrewarmService, WithoutProcWorkersAreStartedFromTheProgramsOwnFile) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "the sanitizers need /proc";
+#endif
   auto wish = request(arguments(recording({{"a", ""}, {"b", ""}}), {"--json"}));
   std::string line = "umount -l /proc && exec";
   for (const auto& argument : wish.arguments) line += " '" + argument + "'";

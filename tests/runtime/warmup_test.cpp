@@ -192,7 +192,8 @@ TEST_F(WarmupTest, AWorkerThatWasKilledWhileIdleCostsNoCompile) {
     const auto artifact = runtime.artifact(add(runtime, name, ""), kArch);
     ASSERT_TRUE(artifact) << message_of(artifact);
     const auto text = read_file(pids);
-    const auto pid = std::atoi(text.c_str() + text.rfind('\n', text.size() - 2) + 1);
+    ASSERT_GE(text.size(), 2u);
+    const auto pid = std::stoi(text.substr(text.rfind('\n', text.size() - 2) + 1));
     ASSERT_GT(pid, 0) << text;
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     siginfo_t ended{};
