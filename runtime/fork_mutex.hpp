@@ -26,28 +26,12 @@ void after_fork_in_parent() noexcept;
 bool after_fork_in_child() noexcept;
 }  // namespace detail
 
-class ForkMutex {
+/// A standard mutex that a forked child finds free.
+template <class Mutex>
+class ForkSafe {
  public:
-  constexpr ForkMutex() noexcept = default;
-  ForkMutex(const ForkMutex&) = delete;
-
-  void lock() {
-    detail::enter_lock();
-    mutex_.lock();
-  }
-  void unlock() {
-    mutex_.unlock();
-    detail::leave_lock();
-  }
-
- private:
-  std::mutex mutex_;
-};
-
-class SharedForkMutex {
- public:
-  SharedForkMutex() = default;
-  SharedForkMutex(const SharedForkMutex&) = delete;
+  constexpr ForkSafe() = default;
+  ForkSafe(const ForkSafe&) = delete;
 
   void lock() {
     detail::enter_lock();
@@ -67,8 +51,11 @@ class SharedForkMutex {
   }
 
  private:
-  std::shared_mutex mutex_;
+  Mutex mutex_;
 };
+
+using ForkMutex = ForkSafe<std::mutex>;
+using SharedForkMutex = ForkSafe<std::shared_mutex>;
 
 /// A condition to wait for with a ForkMutex. Unlike the standard one it holds nothing of those who
 /// wait, whom a child does not have: it can be used and destroyed there.

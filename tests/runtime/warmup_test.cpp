@@ -241,6 +241,17 @@ TEST_F(WarmupTest, ACompileBeyondItsLimitIsGivenUpAndTheRestIsBuilt) {
   }
 }
 
+// NVRTC tells of it as of an error in the program.
+TEST_F(WarmupTest, ACompileThatRanOutOfMemoryIsNotFailedForGood) {
+  auto runtime = open(fake_options());
+  const auto id = add(runtime, "starves", "starve " + (directory_ / "starved").string());
+  const auto starved = runtime.artifact(id, kArch);
+  EXPECT_EQ(starved.error().code(), ErrorCode::compile_failed);
+  const auto then = runtime.artifact(id, kArch);
+  EXPECT_TRUE(then) << message_of(then);
+  EXPECT_EQ(begun("starves"), 2u);
+}
+
 // glibc then has no room for the stack of one.
 void allow_threads(bool yes) {
   pthread_attr_t attributes;

@@ -5,6 +5,9 @@
 //   // fake: deaf until /file   takes until the file is there, and asks nobody
 //   // fake: eat 64        takes 64 MiB while it compiles, and fails where it does not get them
 //   // fake: fail          has an error in it
+//   // fake: starve /file  fails as NVRTC does where memory ran out, unless the file is there,
+//   which
+//                         it makes
 //   // fake: crash         ends the process by a signal
 //   // fake: crash once /file   the same, unless the file is there, which it makes
 //
@@ -99,6 +102,11 @@ nvrtcResult obey(_nvrtcProgram& program, const std::string& command) {
     if (more != "once" || first_time(file)) crash();
   } else if (verb == "fail") {
     program.log = "fake.cu(1): error: told to fail\n";
+    return NVRTC_ERROR_COMPILATION;
+  } else if (verb == "starve") {
+    words >> file;
+    if (!first_time(file)) return NVRTC_SUCCESS;
+    program.log = "fake.cu(1): catastrophic error: out of memory\n";
     return NVRTC_ERROR_COMPILATION;
   } else if (verb == "eat") {
     words >> number;
