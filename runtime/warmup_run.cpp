@@ -13,10 +13,10 @@ using std::chrono::milliseconds;
 // Between asking whether there is something to do.
 constexpr milliseconds kPoll{10};
 constexpr unsigned kBusyInARow = 4;
-// Between looks at busy keys: a part of the time for which none has ended, so that a short compile
-// is seen soon and a long one is not asked for often; never the same, so that many processes do not
-// fall into step.
-constexpr int kPartOfWait = 8;
+// Between looks at busy keys: a part of the time for which none has ended, and of what a compile
+// took here, so that a short compile is seen soon and a long one is not asked for often; never the
+// same, so that many processes do not fall into step.
+constexpr int kPartOfWait = 8, kPartOfCompile = 32;
 constexpr std::chrono::microseconds kShortestSleep{1000}, kLongestSleep{40000};
 // A look takes a third of a try at the lock; in between it is enough to see when the others end.
 constexpr milliseconds kBetweenTries{10};
@@ -91,7 +91,8 @@ void WarmupRun::tell_driver() {
 std::chrono::microseconds WarmupRun::time_to_sleep() {
   const auto waited =
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_end_);
-  const auto usual = std::clamp(waited / kPartOfWait, kShortestSleep, kLongestSleep).count();
+  const auto part = std::max(waited / kPartOfWait, longest_compile_ / kPartOfCompile);
+  const auto usual = std::clamp(part, kShortestSleep, kLongestSleep).count();
   return std::chrono::microseconds(
       std::uniform_int_distribution<std::int64_t>(usual / 2, usual * 3 / 2)(random_));
 }
@@ -185,6 +186,8 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
   auto& report = task.report;
   report.key = outcome->key;
   report.compile = outcome->compile_time;
+  longest_compile_ = std::max(
+      longest_compile_, std::chrono::duration_cast<std::chrono::microseconds>(report.compile));
   report.peak_bytes = outcome->peak_bytes;
   report.header_shared = outcome->header_shared;
   report.lane = lane;
