@@ -41,7 +41,9 @@ def print_rows(rows):
 
 
 def run_child(script, variant, variable, directory):
-    environment = dict(os.environ, **{variable: directory})
+    # NVRTC itself keeps what it compiled, in the driver's cache, beyond the end of a process.
+    environment = dict(os.environ, **{variable: directory,
+                                      "CUDA_CACHE_PATH": os.path.join(directory, "driver")})
     command = [sys.executable, script, "child", variant]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
