@@ -70,8 +70,11 @@ std::string missing_header_help(std::string_view log, const Program& program) {
   const auto name = name_of_missing_header(log);
   if (name.empty()) return {};
   std::string searched;
-  for (const auto& directory : program.searched_directories)
+  for (const auto& directory : program.searched_directories) {
+    std::error_code ignored;
     searched.append(searched.empty() ? "" : ", ").append(directory.string());
+    if (!std::filesystem::is_directory(directory, ignored)) searched += " (no such directory)";
+  }
   auto help =
       "header <" + name + "> was not found among the added sources nor in " +
       (searched.empty() ? std::string("any directory, since no include root is set") : searched);
