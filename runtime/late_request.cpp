@@ -77,7 +77,7 @@ bool Runtime::State::start_late_build(KernelId id, const KernelSpec& spec,
 }
 
 Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_view architecture) {
-  auto made = request(*registry.at(id), architecture);
+  auto made = request(id, architecture);
   if (!made) return {.status = made.error()};
   const auto wish = std::make_shared<CompileRequest>(*std::move(made));
   auto known = service.held(*wish);
