@@ -16,10 +16,11 @@
 namespace kiln::cache {
 namespace {
 
-std::string names_of(const std::vector<PublicKey>& keys) {
+std::string demand_of(const std::vector<PublicKey>& keys) {
+  if (keys.empty()) return "no signer is accepted";
   std::string names;
   for (const auto& key : keys) names += (names.empty() ? "" : " or ") + key.text();
-  return names.empty() ? "somebody, and no signer is accepted" : names;
+  return "must be signed by " + names;
 }
 
 }  // namespace
@@ -27,11 +28,11 @@ std::string names_of(const std::vector<PublicKey>& keys) {
 std::string refusal_of(const std::optional<PublicKey>& signer, const Signers& accepted) {
   if (accepted.anyone) return {};
   if (!signer)
-    return "it is unsigned, and must be signed by " + names_of(accepted.keys) +
+    return "it is unsigned, and " + demand_of(accepted.keys) +
            "; get a signed one, or accept unsigned ones";
   if (std::find(accepted.keys.begin(), accepted.keys.end(), *signer) == accepted.keys.end())
-    return "it names " + signer->text() + " as its signer, and must be signed by " +
-           names_of(accepted.keys) + "; get one that is, or accept that key if you trust its owner";
+    return "it names " + signer->text() + " as its signer, and " + demand_of(accepted.keys) +
+           "; accept that key if you trust its owner, or get another bundle";
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace kiln::cache {
 namespace {
 
 constexpr std::string_view kCure =
-    "; accept its signer (KILN_CACHE_SIGNERS) or take it out of the list (KILN_CACHE_READONLY)";
+    " (KILN_CACHE_SIGNERS lists the keys that are accepted, KILN_CACHE_READONLY the bundles)";
 
 class BundleTier final : public Tier {
  public:

@@ -142,8 +142,10 @@ Result<PublicKey> PublicKey::from_text(std::string_view text) {
   PublicKey key;
   if (parse_key(text, kPublicStart, key.bytes)) return key;
   // It is not shown: somebody may have put the secret key in its place.
-  return Error(ErrorCode::invalid_argument,
-               "a public key is ed25519: and 64 lower-case hexadecimal digits, and this is none");
+  return Error(
+      ErrorCode::invalid_argument,
+      "a public key is ed25519: and 64 lower-case hexadecimal digits, the text of the .pub "
+      "file that kiln keygen writes, and this is none");
 }
 
 Result<PublicKey> PublicKey::read(const std::filesystem::path& file) {

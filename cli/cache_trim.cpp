@@ -84,7 +84,7 @@ Outcome run(const Arguments& arguments, Output& output) {
       std::to_string(removed.size()) + " entries, " + bytes_text(bytes) +
       (arguments.dry_run ? ", would be removed from " : ", removed from ") +
       printable(store.directory().string()) + "; " + std::to_string(report->left.entries) + ", " +
-      bytes_text(report->left.bytes) + (arguments.dry_run ? ", are there" : ", are left") +
+      bytes_text(report->left.bytes) + (arguments.dry_run ? ", would be left" : ", are left") +
       (report->in_use != 0 ? "; " + std::to_string(report->in_use) + " are being made" : ""));
   output.object({{"cache_dir", store.directory().string()},
                  {"dry_run", arguments.dry_run},
@@ -112,7 +112,7 @@ Verb add_cache_trim(CLI::App& cache) {
   add_option(verb, "--max-bytes", into(arguments->max_bytes), "BYTES",
              "What may be left, with K, M, G or T for powers of 1024 [KILN_CACHE_MAX_BYTES]");
   add_option(verb, "--older-than", into(arguments->older_than), "TIME",
-             "Whatever was not used for so long: 90m, 36h, 30d");
+             "Whatever was not used for so long: 90m, 36h, 30d; seconds without a unit");
   add_flag(verb, "--dry-run", arguments->dry_run, "Remove nothing; show what would be");
   add_cache_directory(verb, arguments->given);
   return {&verb, [arguments](Output& output) { return run(*arguments, output); }};

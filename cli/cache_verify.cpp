@@ -136,8 +136,8 @@ Verb add_cache_verify(CLI::App& cache) {
   add_flag(verb, "--quarantine", arguments->quarantine,
            "With --repair: keep what is damaged in v1/q of the cache");
   add_option(verb, "--rebuild-sample", arguments->rebuild, "N",
-             "Compile N entries again, chosen at random, and compare their code; sources that are "
-             "not built in are looked for in KILN_SOURCE_DIR");
+             "Compile N entries again, chosen at random, and compare their code;\n"
+             "sources that are not built in are looked for in KILN_SOURCE_DIR");
   add_cache_directory(verb, arguments->given);
   return {&verb, [arguments](Output& output) { return run(*arguments, output); }};
 }

@@ -158,10 +158,14 @@ int run_command(int count, char** arguments) {
   kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
   kiln.require_subcommand(1);
-  auto* cache = kiln.add_subcommand("cache", "Look at a cache, and keep it in order");
-  cache->require_subcommand(1);
-  auto* bundle = kiln.add_subcommand("bundle", "Give entries of a cache to others, signed");
-  bundle->require_subcommand(1);
+  // Without a footer of their own they would have that of the whole, with examples of other verbs.
+  const auto add_group = [&](const std::string& name, const char* what) {
+    auto* group = kiln.add_subcommand(name, what);
+    group->footer("For examples: kiln " + name + " VERB --help");
+    return group->require_subcommand(1);
+  };
+  auto* cache = add_group("cache", "Look at a cache, and keep it in order");
+  auto* bundle = add_group("bundle", "Give entries of a cache to others, signed");
   std::vector<Choices> choices;
   std::vector<Verb> verbs = {add_prewarm(kiln),
                              add_compile(kiln),
@@ -186,12 +190,9 @@ int run_command(int count, char** arguments) {
                              add_bundle_verify(*bundle)};
   verbs.push_back(add_push(kiln));
   verbs.push_back(add_pull(kiln));
-  auto* remote = kiln.add_subcommand("remote", "Look at the cache that a fleet shares");
-  remote->require_subcommand(1);
+  auto* remote = add_group("remote", "Look at the cache that a fleet shares");
   verbs.push_back(add_remote_check(*remote));
-  auto* manifest =
-      kiln.add_subcommand("manifest", "Put recordings of runs together, or compare them");
-  manifest->require_subcommand(1);
+  auto* manifest = add_group("manifest", "Put recordings of runs together, or compare them");
   verbs.push_back(add_manifest_merge(*manifest));
   verbs.push_back(add_manifest_diff(*manifest));
   for (const auto& verb : verbs)

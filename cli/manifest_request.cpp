@@ -53,7 +53,8 @@ std::vector<Choices> add_manifest_options(CLI::App& verb, ManifestArguments& arg
   auto& model = add_option(verb, "--model", arguments.model, "NAME",
                            "A model that Kiln knows: " + known_models());
   exclude(add_option(verb, "--manifest", arguments.manifest, "FILE",
-                     "A manifest of your own, or what KILN_RECORD wrote"),
+                     "A manifest of your own (kiln/kernels/manifest.hpp has the form), or "
+                     "what\nKILN_RECORD wrote"),
           model);
   const auto parameter = [&](const char* name) {
     return [&arguments, name](const std::string& value) { arguments.parameters[name] = value; };

@@ -95,7 +95,8 @@ class Reader {
       if (!is_listed(known, name))
         return fault(where / name, "no such member; known: " + joined(known));
     for (const auto& name : required)
-      if (!object.contains(name)) return fault(where / name, "is missing");
+      if (!object.contains(name))
+        return fault(where / name, "is missing; the members are " + joined(known));
     return {};
   }
 
@@ -186,7 +187,9 @@ class Reader {
       if (entry["kernel"] == known.name) kernel = &known;
     }
     if (kernel == nullptr)
-      return wrong(where / "kernel", entry["kernel"], "a known kernel: " + joined(names));
+      return wrong(where / "kernel", entry["kernel"],
+                   "a known kernel: " + joined(names) +
+                       "; kernels of your own are prewarmed from a recording (KILN_RECORD)");
 
     KILN_TRY(const auto admitted, read_when(entry, where / "when"));
     if (auto status = check_members(entry["key"], where / "key", kernel->fields()); !status)

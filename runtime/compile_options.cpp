@@ -56,7 +56,9 @@ Error unknown_option(std::string_view option) {
   }
   return {ErrorCode::invalid_argument,
           "option " + quote(option) + " is unknown" +
-              (nearest.empty() ? std::string() : "; did you mean " + std::string(nearest) + "?")};
+              (nearest.empty() ? ": give options of NVRTC, not of nvcc; those of the assembler "
+                                 "behind --ptxas-options="
+                               : "; did you mean " + std::string(nearest) + "?")};
 }
 
 struct Match {

@@ -179,6 +179,9 @@ class CompileService {
   std::optional<Outcome> compile(CompileRequest& request, bool publish,
                                  cache::FleetLease lease = {});
   Result<bool> inputs_changed(CompileRequest& request) const;
+  // Why compiled code is used and not kept; empty when it is to be published.
+  std::optional<std::string> why_not_stored(const Program& program, const Artifact& artifact,
+                                            bool publish) const;
   void log(LogLevel level, std::string_view message) const;
 
   Options options_;

@@ -154,6 +154,28 @@ Result<Artifact> CompileService::run_compiler(const CompileRequest& request, con
                                    installed->library.string(), watch);
 }
 
+// What holds of the program was said before it was compiled, and what holds of the cache when it
+// was opened: only the others are warned of here.
+std::optional<std::string> CompileService::why_not_stored(const Program& program,
+                                                          const Artifact& artifact,
+                                                          bool publish) const {
+  if (!program.closure.cacheable) return program.closure.why_not;
+  if (!publish) return "no cache directory that may be written is in force";
+  const auto warned_of = [&](const std::string& why, const std::string& more) {
+    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why + more);
+    return why;
+  };
+  if (const auto version = process_environment()("NV_NVVM_VERSION"))
+    return warned_of(
+        "NV_NVVM_VERSION=" + *version +
+            " has been set since this Runtime was opened, and changes what NVRTC makes",
+        "; unset it");
+  if (const auto place = place_in(artifact, program); !place.empty())
+    return warned_of("its code holds " + place + ", and entries hold no place",
+                     ". -G, -lineinfo and __FILE__ in files of include directories do that");
+  return std::nullopt;
+}
+
 std::optional<Outcome> CompileService::compile(CompileRequest& request, bool publish,
                                                cache::FleetLease lease) {
   // Copies: the request may get other ones when its files have changed.
@@ -208,24 +230,8 @@ std::optional<Outcome> CompileService::compile(CompileRequest& request, bool pub
                   .compile_time = took,
                   .peak_bytes = watch.peak_bytes,
                   .header_shared = watch.header_shared};
-  const auto not_stored = [&](std::string why) {
-    outcome.storing = Error(ErrorCode::not_cacheable, std::move(why));
-  };
-  if (!program.closure.cacheable) {
-    not_stored(program.closure.why_not);
-  } else if (!publish) {
-    not_stored("no cache directory that may be written is in force");
-  } else if (const auto version = process_environment()("NV_NVVM_VERSION")) {
-    const auto why = "NV_NVVM_VERSION=" + *version +
-                     " has been set since this Runtime was opened, and changes what NVRTC makes";
-    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why + "; unset it");
-    not_stored(why);
-  } else if (const auto place = place_in(*artifact, program); !place.empty()) {
-    const auto why = "its code holds " + place + ", and entries hold no place";
-    log(LogLevel::warning, "kernel " + program.spec.name + " is not stored: " + why +
-                               ". -G, -lineinfo and __FILE__ in files of include directories do "
-                               "that");
-    not_stored(why);
+  if (auto why = why_not_stored(program, *artifact, publish)) {
+    outcome.storing = Error(ErrorCode::not_cacheable, *std::move(why));
   } else {
     // First, so that no entry is ever there without its toolchain.
     record_toolchain();

@@ -70,8 +70,11 @@ std::string missing_header_help(std::string_view log, const Program& program) {
   const auto name = name_of_missing_header(log);
   if (name.empty()) return {};
   std::string searched;
-  for (const auto& directory : program.searched_directories)
+  for (const auto& directory : program.searched_directories) {
+    std::error_code ignored;
     searched.append(searched.empty() ? "" : ", ").append(directory.string());
+    if (!std::filesystem::is_directory(directory, ignored)) searched += " (no such directory)";
+  }
   auto help =
       "header <" + name + "> was not found among the added sources nor in " +
       (searched.empty() ? std::string("any directory, since no include root is set") : searched);
@@ -168,6 +171,33 @@ Status make_header(const NvrtcLibrary& nvrtc, const Program& program,
   if (const auto rest = read_ptxas_report(run.log(), {}).rest; !rest.empty())
     return Error(ErrorCode::compile_failed, "they compile with warnings: " + rest);
   return {};
+}
+
+Status read_cubin(const NvrtcApi& api, const NvrtcRun& run, const std::string& kernel,
+                  const std::string& architecture, const std::string& log, Artifact& artifact) {
+  std::size_t size = 0;
+  if (api.get_cubin_size(run.handle(), &size) != NVRTC_SUCCESS || size == 0)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + kernel + ": NVRTC gave no machine code for " + architecture, log);
+  auto cubin = std::make_shared<std::vector<char>>(size);
+  if (const auto got = api.get_cubin(run.handle(), cubin->data()); got != NVRTC_SUCCESS)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + kernel + ": nvrtcGetCUBIN failed: " + api.get_error_string(got));
+  artifact.cubin = reinterpret_cast<const std::byte*>(cubin->data());
+  artifact.cubin_bytes = size;
+  artifact.owner = std::move(cubin);
+  return {};
+}
+
+Error no_such_symbol(const ArtifactFacts& wanted, const CubinInfo& info, std::string_view log) {
+  std::string there;
+  for (const auto& k : info.kernels) there.append(there.empty() ? "" : ", ").append(k.symbol);
+  return Error(ErrorCode::compile_failed,
+               "kernel " + wanted.kernel + " for " + wanted.architecture +
+                   ": the program has no kernel with the symbol " + wanted.symbol +
+                   (there.empty() ? "; it has none at all" : "; it has " + there) +
+                   ". Declare it extern \"C\" __global__, or name it by a name expression",
+               read_ptxas_report(log, wanted.symbol).rest);
 }
 
 // The first compile in a process has NVRTC's signal handlers in place to its end. One that fails at
@@ -334,21 +364,9 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
     facts.symbol = lowered;
   }
 
-  std::size_t size = 0;
-  if (api.get_cubin_size(run->handle(), &size) != NVRTC_SUCCESS || size == 0)
-    return Error(
-        ErrorCode::compile_failed,
-        "kernel " + spec.name + ": NVRTC gave no machine code for " + std::string(architecture),
-        std::move(log));
-  auto cubin = std::make_shared<std::vector<char>>(size);
-  if (const auto got = api.get_cubin(run->handle(), cubin->data()); got != NVRTC_SUCCESS)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + ": nvrtcGetCUBIN failed: " + api.get_error_string(got));
-
   Artifact artifact{.key = key.name};
-  artifact.cubin = reinterpret_cast<const std::byte*>(cubin->data());
-  artifact.cubin_bytes = size;
-  artifact.owner = cubin;
+  if (auto status = read_cubin(api, *run, spec.name, facts.architecture, log, artifact); !status)
+    return status.error();
   const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
   auto sound = info ? check_architecture(*info, architecture) : Status(info.error());
   if (!sound)
@@ -358,16 +376,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                  std::move(log));
   const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
                                    [&](const auto& k) { return k.symbol == facts.symbol; });
-  if (kernel == info->kernels.end()) {
-    std::string there;
-    for (const auto& k : info->kernels) there.append(there.empty() ? "" : ", ").append(k.symbol);
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + " for " + facts.architecture +
-                     ": the program has no kernel with the symbol " + facts.symbol +
-                     (there.empty() ? "; it has none at all" : "; it has " + there) +
-                     ". Declare it extern \"C\" __global__, or name it by a name expression",
-                 read_ptxas_report(log, facts.symbol).rest);
-  }
+  if (kernel == info->kernels.end()) return no_such_symbol(facts, *info, log);
 
   auto report = read_ptxas_report(log, facts.symbol);
   facts.usage = report.usage;

@@ -68,11 +68,7 @@ Result<Explanation> CompileService::explain(CompileRequest& request) {
 }
 
 Result<Explanation> Runtime::explain(KernelId id, std::string_view architecture) {
-  const auto* registered = state_->registry.at(id);
-  if (registered == nullptr)
-    return Error(ErrorCode::invalid_argument,
-                 "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
-  KILN_TRY(auto wish, state_->request(*registered, architecture));
+  KILN_TRY(auto wish, state_->request(id, architecture));
   return state_->service.explain(wish);
 }
 

@@ -195,8 +195,8 @@ JobCount choose_jobs(unsigned asked, const MachineLimits& limits, std::uint64_t 
   std::string memory = "nothing limits memory";
   if (limits.memory_bytes) {
     const auto fitting = *limits.memory_bytes / std::max<std::uint64_t>(compile_bytes, 1);
-    memory = mebibytes(*limits.memory_bytes) + " by " + limits.memory_by + " take " +
-             std::to_string(fitting) + " of " + mebibytes(compile_bytes);
+    memory = mebibytes(*limits.memory_bytes) + " by " + limits.memory_by + " hold " +
+             std::to_string(fitting) + " compiles of " + mebibytes(compile_bytes);
     if (fitting < jobs) {
       jobs = static_cast<unsigned>(std::max<std::uint64_t>(fitting, 1));
       return {jobs, std::to_string(jobs) + (jobs == 1 ? " job: " : " jobs: ") + memory +

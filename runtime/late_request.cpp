@@ -53,8 +53,31 @@ void Runtime::State::note(KernelId id, const KernelSpec& spec, const CompileRequ
   if (outcome.status) seal.warmed({id.index, std::string(architecture)}, spec, outcome.key);
 }
 
+bool Runtime::State::start_late_build(KernelId id, const KernelSpec& spec,
+                                      const std::shared_ptr<CompileRequest>& wish,
+                                      const Seal::Subject& subject) {
+  if (!seal.begin_build(subject)) return true;
+  const bool started = threads.start([this, id, &spec, wish, subject] {
+    const auto until = Clock::now() + options.compile_limit;
+    wish->stop = [this, until] {
+      return threads.stopping() || (options.compile_limit.count() > 0 && Clock::now() > until);
+    };
+    const auto outcome = service.obtain(*wish);
+    note(id, spec, *wish, subject.second, outcome);
+    if (outcome.origin == Origin::compiled)
+      counters.late_compiles.fetch_add(1, std::memory_order_relaxed);
+    if (options.log)
+      options.log(outcome.status ? LogLevel::info : LogLevel::warning,
+                  outcome.status ? "kernel " + spec.name + " was built late and is ready now"
+                                 : "a late build failed: " + outcome.status.error().message());
+    seal.end_build(subject);
+  });
+  if (!started) seal.end_build(subject);
+  return started;
+}
+
 Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_view architecture) {
-  auto made = request(*registry.at(id), architecture);
+  auto made = request(id, architecture);
   if (!made) return {.status = made.error()};
   const auto wish = std::make_shared<CompileRequest>(*std::move(made));
   auto known = service.held(*wish);
@@ -78,30 +101,11 @@ Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_
       case OnMiss::allow:
         if (options.log) options.log(LogLevel::warning, "late request: " + miss.message());
         break;
-      case OnMiss::build_later: {
-        const Error not_yet(ErrorCode::not_ready,
-                            "it is being built and not ready yet: " + miss.message());
-        if (!seal.begin_build(subject)) return failure(*wish, not_yet);
-        const bool started = threads.start([this, id, &spec, wish, subject] {
-          const auto until = Clock::now() + options.compile_limit;
-          wish->stop = [this, until] {
-            return threads.stopping() ||
-                   (options.compile_limit.count() > 0 && Clock::now() > until);
-          };
-          const auto outcome = service.obtain(*wish);
-          note(id, spec, *wish, subject.second, outcome);
-          if (outcome.origin == Origin::compiled)
-            counters.late_compiles.fetch_add(1, std::memory_order_relaxed);
-          if (options.log)
-            options.log(outcome.status ? LogLevel::info : LogLevel::warning,
-                        outcome.status
-                            ? "kernel " + spec.name + " was built late and is ready now"
-                            : "a late build failed: " + outcome.status.error().message());
-          seal.end_build(subject);
-        });
-        if (!started) seal.end_build(subject);
-        return failure(*wish, started ? not_yet : miss);
-      }
+      case OnMiss::build_later:
+        return failure(*wish, start_late_build(id, spec, wish, subject)
+                                  ? Error(ErrorCode::not_ready,
+                                          "it is being built and not ready yet: " + miss.message())
+                                  : miss);
     }
   }
 

@@ -189,13 +189,16 @@ Status check_grid(const LoadedKernel& kernel, const Extent& grid, const Extent& 
 Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments) {
   const auto& parameters = kernel.library().parameters();
   if (arguments.size() != parameters.size())
-    return bad(kernel, std::to_string(arguments.size()) + " arguments given, the kernel has " +
-                           std::to_string(parameters.size()) + " parameters");
+    return bad(kernel, std::to_string(arguments.size()) +
+                           (arguments.size() == 1 ? " argument" : " arguments") +
+                           " given, the kernel has " + std::to_string(parameters.size()) +
+                           (parameters.size() == 1 ? " parameter" : " parameters"));
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].bytes != parameters[i].bytes)
       return bad(kernel, "argument " + std::to_string(i) + " has " +
                              std::to_string(arguments[i].bytes) + " bytes, the parameter has " +
-                             std::to_string(parameters[i].bytes));
+                             std::to_string(parameters[i].bytes) +
+                             ": pass a value of exactly the parameter's type");
     if (arguments[i].data == nullptr)
       return bad(kernel, "argument " + std::to_string(i) + " is at a null pointer");
     if (!arguments[i].is_tensor_map) continue;

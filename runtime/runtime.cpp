@@ -24,6 +24,11 @@ Error unknown_id(KernelId id) {
                "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
 }
 
+Error no_such_device(int ordinal, std::size_t seen) {
+  return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) +
+                                         "; the driver sees " + std::to_string(seen));
+}
+
 Status make_absolute(RuntimeOptions& options) {
   std::vector<std::filesystem::path*> paths = {&options.source_directory, &options.record_file};
   for (auto& root : options.include_roots) {
@@ -163,17 +168,18 @@ Result<Program> Runtime::State::program(const KernelSpec& spec, std::string_view
   return program;
 }
 
-Result<CompileRequest> Runtime::State::request(const Registered& registered,
-                                               std::string_view architecture) {
+Result<CompileRequest> Runtime::State::request(KernelId id, std::string_view architecture) {
+  const auto* const registered = registry.at(id);
+  if (registered == nullptr) return unknown_id(id);
   if (auto status = usable(); !status) return status.error();
-  const auto& spec = registered.spec();
+  const auto& spec = registered->spec();
   if (auto status = compiler.check_target(architecture); !status) return status.error();
   if (const auto sm = parse_architecture(architecture)->sm; sm < spec.oldest_sm)
     return Error(ErrorCode::unsupported, "kernel " + spec.name + " needs sm_" +
                                              std::to_string(spec.oldest_sm) + " or newer, not " +
                                              std::string(architecture));
   std::string name(architecture);
-  const auto& known = registered.known();
+  const auto& known = registered->known();
   if (known.program != nullptr && sources.generation() == known.generation &&
       variant_for(spec, architecture) == nullptr)
     return CompileRequest(known.program, std::move(name));
@@ -193,8 +199,7 @@ Result<Kernel> Runtime::State::load(KernelId id, Registered& registered, int ord
   KILN_TRY(const auto infos, devices());
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= infos.size() ||
       ordinal >= Registered::kMaxDevices)
-    return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) + "; the " +
-                                           "driver sees " + std::to_string(infos.size()));
+    return no_such_device(ordinal, infos.size());
   const auto outcome =
       obtain(id, registered.spec(), infos[static_cast<std::size_t>(ordinal)].architecture);
   if (!outcome.status) return outcome.status.error();
@@ -315,16 +320,12 @@ Result<Artifact> Runtime::artifact(KernelId id, std::string_view architecture) {
 }
 
 Result<Lookup> Runtime::look_up(KernelId id, std::string_view architecture) {
-  const auto* registered = state_->registry.at(id);
-  if (registered == nullptr) return unknown_id(id);
-  KILN_TRY(auto wish, state_->request(*registered, architecture));
+  KILN_TRY(auto wish, state_->request(id, architecture));
   return state_->service.look_up(wish);
 }
 
 Result<Lookup> Runtime::fetch(KernelId id, std::string_view architecture) {
-  const auto* registered = state_->registry.at(id);
-  if (registered == nullptr) return unknown_id(id);
-  KILN_TRY(auto wish, state_->request(*registered, architecture));
+  KILN_TRY(auto wish, state_->request(id, architecture));
   return state_->service.fetch(wish);
 }
 
@@ -351,8 +352,7 @@ std::vector<DeviceInfo> Runtime::devices() {
 Result<DeviceInfo> Runtime::device(int ordinal) {
   KILN_TRY(const auto infos, state_->devices());
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= infos.size())
-    return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) +
-                                           "; the driver sees " + std::to_string(infos.size()));
+    return no_such_device(ordinal, infos.size());
   return infos[static_cast<std::size_t>(ordinal)];
 }
 

@@ -41,19 +41,24 @@ struct Runtime::State {
   }
   Result<std::vector<DeviceInfo>> devices();
 
-  /// Everything that NVRTC would read for `spec` now.
-  /// Of the root file for `architecture`; without one, of the spec's own.
+  /// Everything that NVRTC would read for `spec` now, from the root file for `architecture` on;
+  /// without an architecture, from the spec's own.
   Result<Program> program(const KernelSpec& spec, std::string_view architecture = {});
-  /// A request for `registered`, which must outlive it, on `architecture`.
-  Result<CompileRequest> request(const Registered& registered, std::string_view architecture);
+  /// A request for a kernel on `architecture`; not to outlive this.
+  /// Errors  invalid_argument for an unknown id; and all that artifact() gives before a look-up.
+  Result<CompileRequest> request(KernelId id, std::string_view architecture);
   /// Brings a kernel that is found or compiled into the driver on `ordinal`, and for launch_ready
   /// into the context that is current there.
-  Status load_now(Registered& registered, int ordinal, Depth depth);
+  Status load_now(KernelId id, int ordinal, Depth depth);
   /// The slow half of get(): finds or compiles, and loads.
   Result<Kernel> load(KernelId id, Registered& registered, int ordinal);
   /// What this process holds, or else, as far as the seal and the compile limit let it, what is
   /// found or compiled.
   Outcome obtain(KernelId id, const KernelSpec& spec, std::string_view architecture);
+  /// Builds a kernel on another thread, for later requests; `spec` must outlive it. False when no
+  /// thread can be made.
+  bool start_late_build(KernelId id, const KernelSpec& spec,
+                        const std::shared_ptr<CompileRequest>& wish, const Seal::Subject& subject);
   /// Notes what a warmup or a request has got.
   void note(KernelId id, const KernelSpec& spec, const CompileRequest& request,
             std::string_view architecture, const Outcome& outcome);

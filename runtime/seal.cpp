@@ -7,9 +7,9 @@
 namespace kiln {
 namespace {
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string joined(const std::vector<std::string>& parts, const char* between) {
   std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
+  for (const auto& part : parts) text += (text.empty() ? "" : between) + part;
   return text;
 }
 
@@ -37,7 +37,7 @@ std::vector<std::string> differences(const KernelSpec& asked, const KernelSpec& 
   for (const auto& field : asked.key) compare(field.name, field.value, value_in(warm, field.name));
   for (const auto& field : warm.key)
     if (value_in(asked, field.name).empty()) compare(field.name, {}, field.value);
-  compare("options", joined(asked.options), joined(warm.options));
+  compare("options", joined(asked.options, ", "), joined(warm.options, ", "));
   return found;
 }
 
@@ -85,7 +85,7 @@ Error Seal::miss(const Subject& subject, const KernelSpec& spec, const cache::Di
     message += "the nearest that is warmed up is " +
                text_of(*nearest->second.spec, nearest->first.second, nearest->second.key) +
                ", and what differs is " +
-               (least.empty() ? std::string("the text of its files") : joined(least));
+               (least.empty() ? std::string("the text of its files") : joined(least, "; "));
   }
   return Error(ErrorCode::sealed,
                message + ". Register it before the warmup, or fall back to another kernel");

@@ -122,12 +122,11 @@ Result<std::vector<DeviceInfo>> devices_to_load_on(Runtime::State& state,
 
 }  // namespace
 
-Status Runtime::State::load_now(Registered& registered, int ordinal, Depth depth) {
+Status Runtime::State::load_now(KernelId id, int ordinal, Depth depth) {
   KILN_TRY(const auto api, driver());
   const auto infos = devices();
   if (!infos) return infos.error();
-  KILN_TRY(auto wish,
-           request(registered, (*infos)[static_cast<std::size_t>(ordinal)].architecture));
+  KILN_TRY(auto wish, request(id, (*infos)[static_cast<std::size_t>(ordinal)].architecture));
   const auto outcome = service.obtain(wish);
   if (!outcome.status) return outcome.status;
   const auto current = api->current_device();
@@ -146,7 +145,7 @@ Status Runtime::State::load_now(Registered& registered, int ordinal, Depth depth
     }
   }
   const auto loaded =
-      registered.load(api, *outcome.artifact, ordinal, options.log, counters.module_loads);
+      registry.at(id)->load(api, *outcome.artifact, ordinal, options.log, counters.module_loads);
   auto status = loaded ? Status() : Status(loaded.error());
   if (loaded && depth == Depth::launch_ready) status = (*loaded)->bring_into_context();
   if (context != nullptr) {
@@ -204,8 +203,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
     load = [&](KernelId id, const std::string& architecture) -> Status {
       for (const auto& info : devices)
         if (info.architecture == architecture)
-          if (auto status = state.load_now(*state.registry.at(id), info.ordinal, depth); !status)
-            return status;
+          if (auto status = state.load_now(id, info.ordinal, depth); !status) return status;
       return {};
     };
   WarmupReport report;

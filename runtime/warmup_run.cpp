@@ -134,7 +134,7 @@ WarmupRun::Step WarmupRun::next(std::unique_lock<ForkMutex>& lock) {
 
 std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   if (!task.request) {
-    auto request = state_.request(*state_.registry.at(task.id), task.report.architecture);
+    auto request = state_.request(task.id, task.report.architecture);
     if (!request) return Outcome{.status = request.error()};
     task.request = *std::move(request);
     // Asked by the thread that compiles, which alone changes `overdue`.

@@ -117,9 +117,10 @@ class WorkerPool::Process {
 Result<std::shared_ptr<WorkerPool::Process>> WorkerPool::Process::start(
     const std::vector<std::string>& command) {
   const auto failed = [&](const char* what, int error) {
-    return Error(ErrorCode::compile_failed, "the compile worker " + command.front() +
-                                                " cannot be started: " + what + ": " +
-                                                text_of_error(error));
+    return Error(ErrorCode::compile_failed,
+                 "the compile worker " + command.front() +
+                     " (RuntimeOptions::worker_command) cannot be started: " + what + ": " +
+                     text_of_error(error));
   };
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)

@@ -102,6 +102,7 @@ class Progress {
     if (progress.left) body_["left_ms"] = progress.left->count();
   }
   void failed(const std::string& message) {
+    std::fprintf(stderr, "not ready: %s\n", message.c_str());
     const std::lock_guard lock(mutex_);
     body_["error"] = message;
   }

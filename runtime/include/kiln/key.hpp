@@ -65,8 +65,11 @@ KeyValue key_value(std::string_view name, T value) {
   } else if constexpr (std::same_as<T, bool>) {
     return {std::string(name), "bool", value ? "true" : "false"};
   } else {
-    const char* kind = std::is_signed_v<T> ? "i" : "u";
-    return {std::string(name), kind + std::to_string(sizeof(T) * 8), std::to_string(value)};
+    // Not `literal + std::string`, in which GCC 12 sees an overlap (its bug 105651): callers would
+    // be warned of it.
+    std::string type(1, std::is_signed_v<T> ? 'i' : 'u');
+    type += std::to_string(sizeof(T) * 8);
+    return {std::string(name), std::move(type), std::to_string(value)};
   }
 }
 

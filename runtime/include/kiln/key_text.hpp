@@ -35,9 +35,8 @@ KILN_API std::vector<KeyTextFile> key_text_files(std::string_view key_text);
 struct KeyDifference {
   /// "kernel", "entry", "name expression", "constant", "source", "header", "same file" (two headers
   /// that are one through a link), "place" (a digest of the include directories, where headers name
-  /// their own path), "architecture",
-  /// "builtins", "option", "nvrtc" (its identity) or "schema"; "order" when only the order of
-  /// files or options differs; "text" when a key is of another form.
+  /// their own path), "architecture", "builtins", "option", "nvrtc" (its identity) or "schema";
+  /// "order" when only the order of files or options differs; "text" when a key is of another form.
   std::string aspect{};
   /// Of the constant, file or option; else empty.
   std::string name{};

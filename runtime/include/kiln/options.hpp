@@ -39,7 +39,8 @@ struct RuntimeOptions {
   /// Root of a source tree whose files replace the added sources of the same include name, so that
   /// a kernel can be edited without rebuilding. Empty: off.
   std::filesystem::path source_directory{};
-  /// Directories that angle-bracket includes are looked for in, before the toolkit's.
+  /// Include directories, in order: where includes are looked for that are no added source, before
+  /// the toolkit's own. In place of -I, which is refused among KernelSpec::options.
   std::vector<std::filesystem::path> include_roots{};
   /// Makes keys for this toolchain ("13.0", or a whole identity as reports show it) out of those
   /// recorded in the store, as if no NVRTC were installed. Empty: the installed NVRTC.
@@ -61,6 +62,7 @@ struct RuntimeOptions {
   std::filesystem::path record_file{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
+  /// Where warnings and notes go; empty: nowhere. <kiln/spdlog.hpp> has one that writes them.
   LogSink log{};
 };
 

@@ -137,9 +137,9 @@ class KILN_API Runtime {
   bool ready_for(std::string_view group = {}) const;
 
   /// From now on get() and artifact() treat a kernel that is not in this process yet as `policy`
-  /// says: to be called when a server is ready. A warmup goes on as before. While a stream that the
-  /// driver tells of is captured on the calling thread, such a request is refused whatever the
-  /// policy. Called again, it replaces the policy.
+  /// says: to be called when a server is ready. A warmup goes on as before. While the calling
+  /// thread captures a stream that is ordered with the legacy stream (of others the driver does not
+  /// tell), such a request is refused whatever the policy. Called again, it replaces the policy.
   void seal(SealPolicy policy = {});
 
   /// The kernels that were asked for so far, with their sources; of nothing where

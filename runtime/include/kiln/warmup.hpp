@@ -74,7 +74,7 @@ struct KernelReport {
 struct WarmupReport {
   std::vector<KernelReport> kernels{};  ///< in order of registration, then architecture
   std::size_t requested = 0;            ///< = hits + compiled + waited + failed
-  std::size_t hits = 0;                 ///< from memory or disk
+  std::size_t hits = 0;                 ///< found without a compile, in any tier or in memory
   std::size_t compiled = 0;
   std::size_t waited = 0;
   std::size_t failed = 0;

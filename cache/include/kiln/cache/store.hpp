@@ -268,8 +268,7 @@ class KILN_API Store {
   /// Sends the entry `name` to the remote tier later on, as publish() does. Waits while there is no
   /// room for it among those that are to be sent.
   /// Errors  as read(); invalid_argument without a remote tier that takes it, and in a forked
-  /// child;
-  ///         io_failed when no room comes while one upload may be tried.
+  ///         child; io_failed when no room comes while one upload may be tried.
   Status send(const Digest& name);
 
   /// Whether there is a remote tier.
@@ -290,12 +289,12 @@ class KILN_API Store {
 
   /// All entries of the writable directory in order of name, then all records in order of kind and
   /// name, each read and checked. What is deleted meanwhile is left out; a store that is not there
-  /// yet holds nothing. Errors  io_failed with path, reason and cure for a directory that cannot be
-  /// read, and for an
+  /// yet holds nothing.
+  /// Errors  io_failed with path, reason and cure for a directory that cannot be read, and for an
   ///         entry that could not be for want of memory or descriptors: no damage of the entry.
   Result<std::vector<EntryInfo>> verify() const;
-  /// All entries in order of name, by directory listing only (`damage` stays empty). Errors  as
-  /// verify().
+  /// All entries in order of name, by directory listing only (`damage` stays empty).
+  /// Errors  as verify().
   Result<std::vector<EntryInfo>> list() const;
   /// The names of the entries of all tiers but the remote one, in order; read() has the entries.
   /// Errors  as verify(); a tier that cannot be listed is passed over.
