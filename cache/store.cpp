@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/directory.hpp"
 #include "cache/entry_file.hpp"
 #include "cache/layout.hpp"
 #include "cache/lock_file.hpp"
@@ -317,13 +318,18 @@ Status Store::add_record(std::string_view kind, std::string_view text) {
 std::vector<std::string> Store::records(std::string_view kind) const {
   std::vector<std::string> texts;
   if (state_->has_directory())
-    state_->tree.for_each_record(
-        kind, [&](const Place& place, const Digest& name, Examined&& there) {
-          if (!there.damage.empty())
-            state_->warn_of_damage(state_->root().path() + '/' + place.path(), name, there.damage,
-                                   "it will be made again");
-          if (there.entry) texts.emplace_back(there.entry->key_text());
-        });
+    state_->tree.for_each_record(kind, [&](const Place& place, const Digest& name,
+                                           Examined&& there) {
+      if (there.entry) texts.emplace_back(there.entry->key_text());
+      if (there.damage.empty()) return;
+      // Its text may never come again, and each start would warn of it.
+      const Opened folder = state_->root().open_for_writing(place.directory, Durability::relaxed);
+      const bool removed =
+          folder.fd &&
+          remove_if_unchanged(state_->calls(), folder.fd.get(), place.leaf, there.identity).removed;
+      state_->warn_of_damage(state_->root().path() + '/' + place.path(), name, there.damage,
+                             removed ? "it was removed" : "it is passed over");
+    });
   for (const auto& below : state_->below) {
     auto more = below->tier->records(kind);
     std::move(more.begin(), more.end(), std::back_inserter(texts));

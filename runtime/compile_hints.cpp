@@ -10,6 +10,9 @@ namespace kiln {
 namespace {
 
 constexpr std::string_view kRecords = "hint";
+// Records are outside the limit of the cache, and each warmup that compiles reads them all: the
+// hundred thousand kernels of a tuner must not fill the disk and slow every start.
+constexpr std::size_t kMostKernels = 4096;
 
 // Not the compile key: an edited source or another compiler takes about as long.
 std::string subject_of(const KernelSpec& spec, std::string_view architecture) {
@@ -89,6 +92,7 @@ void CompileHints::note(const KernelSpec& spec, std::string_view architecture,
   {
     const std::lock_guard lock(mutex_);
     read_once();
+    if (costs_.size() >= kMostKernels && !costs_.contains(subject)) return;
     auto& known = costs_[subject];
     if (!much_more(static_cast<std::uint64_t>(milliseconds.count()),
                    static_cast<std::uint64_t>(known.time.count())) &&

@@ -40,7 +40,7 @@ class CompileHints {
   /// The dearest of all that are known; none are known of an empty cache.
   std::uint64_t largest_peak();
   /// Keeps what it took. Written only where it is half as much again as what is known, so that a
-  /// kernel has a handful of hints at most.
+  /// kernel has a handful of hints at most, and for some thousands of kernels at most.
   void note(const KernelSpec& spec, std::string_view architecture, const CompileCost& cost);
 
  private:

@@ -77,22 +77,25 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
   }
   const auto result = api.cuLibraryLoadData(&library->library_, library->artifact_.cubin, nullptr,
                                             nullptr, 0, nullptr, nullptr, 0);
-  if (result != CUDA_SUCCESS) {
+  if (means_unsupported(result)) {
     const auto* name = api.name_of(result);
     const auto reason = std::string(name != nullptr ? name : "an unknown error") + " (" +
                         std::to_string(static_cast<int>(result)) + ")";
     return Error(
-        means_unsupported(result) ? ErrorCode::unsupported : ErrorCode::driver_failed,
+        ErrorCode::unsupported,
         subject(facts) + ": the driver refused the cubin with " + reason + "; it was compiled by " +
             facts.toolchain + " and the driver supports CUDA " + cuda_version_text(api.version()) +
             ". If the driver is the older one, update it or compile with an NVRTC of its version");
   }
+  // Of the device and not of the cubin: no memory, or a kernel that failed before.
+  if (result != CUDA_SUCCESS) return api.failed("cuLibraryLoadData", result);
   const auto found =
       api.cuLibraryGetKernel(&library->kernel_, library->library_, facts.symbol.c_str());
-  if (found != CUDA_SUCCESS)
+  if (found == CUDA_ERROR_NOT_FOUND)
     return Error(ErrorCode::driver_failed,
                  subject(facts) + ": the driver finds no kernel " + facts.symbol +
                      " in the cubin: " + api.failed("cuLibraryGetKernel", found).message());
+  if (found != CUDA_SUCCESS) return api.failed("cuLibraryGetKernel", found);
   if (auto status = check_parameters(api, library->kernel_, facts); !status) return status.error();
   return std::shared_ptr<const Library>(library);
 }

@@ -21,7 +21,7 @@ namespace kiln {
 /// One artifact loaded into the driver, for all devices of its architecture.
 class Library {
  public:
-  /// Errors  driver_failed or unsupported, naming kernel, architecture, compiler and driver.
+  /// Errors  unsupported, naming kernel, architecture, compiler and driver; driver_failed.
   static Result<std::shared_ptr<const Library>> load(std::shared_ptr<const DriverApi> driver,
                                                      Artifact artifact, LogSink log);
   Library(const Library&) = delete;

@@ -15,8 +15,10 @@
 
 #include <httplib.h>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <kiln/runtime.hpp>
 #include <kiln/spdlog.hpp>
 #include <mutex>
@@ -205,6 +207,8 @@ kiln::Status run(int port) {
   });
   server.set_keep_alive_timeout(1);
   server.set_read_timeout(1);
+  // Nothing here has a body, and one would be kept in memory whole.
+  server.set_payload_max_length(0);
   serve(server, scaling, progress);
   const int bound = port == 0 ? server.bind_to_any_port("0.0.0.0")
                               : (server.bind_to_port("0.0.0.0", port) ? port : -1);
@@ -216,13 +220,15 @@ kiln::Status run(int port) {
 
   std::stop_source stop;
   std::thread warmup([&] { warm_up(scaling, progress, stop.get_token()); });
-  std::thread listener([&] { server.listen_after_bind(); });
+  const auto listener = std::async(std::launch::async, [&] { server.listen_after_bind(); });
   int signal = 0;
   sigwait(&signals, &signal);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   stop.request_stop();
   server.stop();
-  listener.join();
   warmup.join();
+  // No longer: who sends a request byte by byte keeps it open without end.
+  listener.wait_until(patience);
   // Without destructors: NVRTC may take long to give back a compile that was left behind. What is
   // finished is in the cache.
   std::_Exit(0);

@@ -377,6 +377,9 @@ TEST(Store, KeepsRecordsInOrder) {
   EXPECT_EQ(f.store.records("tools"), (std::vector<std::string>{"a", "c"}));
   EXPECT_EQ(f.store.records("tools").size(), 2u);
   EXPECT_EQ(f.warnings.size(), 1u);
+  EXPECT_EQ(f.reopened().records("tools").size(), 2u);
+  EXPECT_EQ(f.warnings.size(), 1u) << "no later start warns of it";
+  EXPECT_FALSE(fs::exists(record));
   ASSERT_TRUE(f.store.add_record("tools", "b").ok());
   EXPECT_EQ(f.store.records("tools").size(), 3u);
 }

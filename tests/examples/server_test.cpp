@@ -3,14 +3,18 @@
 #ifdef KILN_HAS_SERVER
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "support/cuda_driver.hpp"
@@ -110,6 +114,40 @@ TEST_F(Server, EndsAtSigtermInTheMiddleOfItsWarmupWithAConnectionOpen) {
   ASSERT_EQ(::waitpid(process_, &ended, 0), process_);
   process_ = -1;
   EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+}
+
+TEST_F(Server, EndsAtSigtermWhileARequestComesByteByByte) {
+  const int slow = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port_));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(slow, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const auto send = [&](std::string_view bytes) {
+    return ::send(slow, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0;
+  };
+  ASSERT_TRUE(send("GET /healthz HTTP/1.1\r\nHost: server\r\n"));
+  EXPECT_EQ(get("/healthz").first, 200);
+  ASSERT_EQ(::kill(process_, SIGTERM), 0);
+  int ended = 0;
+  pid_t gone = 0;
+  // Another line before the last one is too long ago for the server.
+  for (int i = 0; i < 300 && gone == 0; ++i) {
+    send("X-Line: 1\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    gone = ::waitpid(process_, &ended, WNOHANG);
+  }
+  ::close(slow);
+  ASSERT_EQ(gone, process_) << "it still waits for a request that has no end";
+  process_ = -1;
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+}
+
+TEST_F(Server, KeepsNoBodyThatNobodyAskedFor) {
+  const auto response = client_->Post("/healthz", std::string(1 << 20, 'x'), "text/plain");
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->status, 413);
+  EXPECT_EQ(get("/healthz").first, 200);
 }
 
 }  // namespace

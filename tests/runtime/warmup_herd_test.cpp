@@ -160,5 +160,21 @@ TEST_F(WarmupHerdTest, AWarmupShortOfMemoryLooksAtWhatOthersHaveMade) {
   EXPECT_EQ(begun("small"), 1u);
 }
 
+// They are outside the limit of the cache and are all read at a start.
+TEST_F(WarmupHerdTest, HintsOfATunersKernelsDoNotGrowWithoutEnd) {
+  constexpr int kMost = 4096;
+  auto store = cache::Store::open({.directory = cache_});
+  ASSERT_TRUE(store);
+  CompileHints hints(&*store);
+  const auto note = [&](int kernel, int time) {
+    hints.note({.name = name(kernel), .source = "tuned.cu"}, kArch, {milliseconds(time), 0});
+  };
+  for (int i = 0; i < kMost + 100; ++i) note(i, 10);
+  EXPECT_EQ(store->records("hint").size(), std::size_t{kMost});
+  EXPECT_FALSE(hints.find({.name = name(kMost), .source = "tuned.cu"}, kArch));
+  note(0, 100);
+  EXPECT_EQ(store->records("hint").size(), std::size_t{kMost} + 1);
+}
+
 }  // namespace
 }  // namespace kiln::test

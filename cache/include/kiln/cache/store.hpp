@@ -323,7 +323,8 @@ class KILN_API Store {
   /// Adds `text` to the small set of texts kept under `kind` (lower-case letters only); a text that
   /// is already there is left alone. Used for facts about whole stores, such as toolchains seen.
   Status add_record(std::string_view kind, std::string_view text);
-  /// The undamaged texts under `kind` in all tiers, in order of text.
+  /// The undamaged texts under `kind` in all tiers, in order of text. Damaged ones of the writable
+  /// directory are removed.
   std::vector<std::string> records(std::string_view kind) const;
 
  private:
