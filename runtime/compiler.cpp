@@ -170,14 +170,22 @@ Status make_header(const NvrtcLibrary& nvrtc, const Program& program,
   return {};
 }
 
-// The first compile in a process has NVRTC's signal handlers in place to its end. One that fails at
-// once takes milliseconds for that, most of which the next is spared, and the others leave the
-// handlers alone.
+// NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
+void refuse_own_cache(std::vector<std::string>& arguments, int major, int minor) {
+  if (std::pair(major, minor) >= std::pair(12, 9)) arguments.emplace_back("--no-cache");
+}
+
+// The first compile in a process has NVRTC's signal handlers in place to its end. One of nothing
+// takes milliseconds for that, most of which the next is spared, and the others leave the handlers
+// alone. It ends in PTX: with it NVRTC has made all that exit() takes away again.
 void compile_nothing(const NvrtcLibrary& nvrtc) {
   const SignalActions before;
   NvrtcRun run(nvrtc);
-  const ProgramFile nothing{"nothing.cu", std::make_shared<const std::string>("#error\n")};
-  if (run.create(nothing, {}) == NVRTC_SUCCESS) static_cast<void>(run.compile({}, {}));
+  const ProgramFile nothing{"nothing.cu",
+                            std::make_shared<const std::string>("__global__ void nothing() {}\n")};
+  std::vector<std::string> arguments = {"--minimal"};
+  refuse_own_cache(arguments, nvrtc.files().major, nvrtc.files().minor);
+  if (run.create(nothing, {}) == NVRTC_SUCCESS) static_cast<void>(run.compile(arguments, {}));
   before.put_back();
 }
 
@@ -196,9 +204,7 @@ std::vector<std::string> nvrtc_arguments(const Program& program, std::string_vie
   if (program.spec.builtins == Builtins::minimal) arguments.emplace_back("--minimal");
   // The source of the spill and stack figures; it changes the log, not the code.
   arguments.emplace_back("--ptxas-options=-v");
-  // NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
-  if (toolchain.major > 12 || (toolchain.major == 12 && toolchain.minor >= 9))
-    arguments.emplace_back("--no-cache");
+  refuse_own_cache(arguments, toolchain.major, toolchain.minor);
   for (const auto& directory : program.closure.include_directories)
     arguments.push_back("--include-path=" + directory.string());
   return arguments;
@@ -212,11 +218,14 @@ Result<const NvrtcLibrary*> Compiler::library() {
     const auto now = examine_nvrtc(search_.found->library);
     if (!now || now->toolchain() != search_.found->toolchain())
       return replaced_error(*search_.found);
+    const InCompiler inside;
+    end_compiles_at_exit();
     auto opened = NvrtcLibrary::open(*search_.found);
+    end_compiles_at_exit();
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
-    const InCompiler inside;
     compile_nothing(*library_);
+    end_compiles_at_exit();
     loaded_.store(true, std::memory_order_release);
   }
   return library_.get();
@@ -288,6 +297,10 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                      " is not in the cache and cannot be compiled here: this process was forked "
                      "while another thread was compiling. Fork before, or start a new process");
   const InCompiler inside;
+  if (process_is_ending()) {
+    watch.passing = true;
+    return compile_stopped(program.spec.name, architecture);
+  }
   KILN_TRY(const auto* const nvrtc, library());
   // A worker may have been started after the key was made.
   if (nvrtc->files().toolchain() != toolchain) return replaced_error(nvrtc->files());

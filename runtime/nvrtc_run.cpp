@@ -40,7 +40,7 @@ nvrtcResult NvrtcRun::compile(const std::vector<std::string>& arguments,
   std::vector<const char*> raw;
   raw.reserve(arguments.size());
   for (const auto& argument : arguments) raw.push_back(argument.c_str());
-  if (watch.stop && api.set_flow_callback != nullptr)
+  if (api.set_flow_callback != nullptr)
     api.set_flow_callback(program_, ask_to_stop, const_cast<CompileWatch*>(&watch));
   {
     const StackLimit limit;
