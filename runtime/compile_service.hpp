@@ -93,6 +93,7 @@ class CompileRequest {
   // Kept while the fleet is waited for, so that one process of the host asks for all of them.
   std::shared_ptr<const cache::KeyLock> host_lock_;
   bool asked_before_ = false;
+  unsigned changes_ = 0;  // of its files, each during a compile
 };
 
 /// How far a request is taken.

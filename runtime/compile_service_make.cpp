@@ -13,6 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Compiles of one request whose headers change meanwhile. Some file systems tell of a change at
+// each look.
+constexpr unsigned kMostChanges = 8;
+
 bool names_directory(std::string_view code, std::string_view directory) {
   for (auto at = code.find(directory); at != std::string_view::npos;
        at = code.find(directory, at + 1)) {
@@ -138,7 +142,21 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
 Result<bool> CompileService::inputs_changed(CompileRequest& request) const {
   if (request.program_->closure.disk.empty() || !request.remake_) return false;
   KILN_TRY(auto remade, request.remake_());
-  if (remade.closure.disk == request.program_->closure.disk) return false;
+  const auto& now = remade.closure.disk;
+  const auto& before = request.program_->closure.disk;
+  if (now == before) return false;
+  if (++request.changes_ == kMostChanges) {
+    const auto changed = std::find_if(now.begin(), now.end(), [&](const auto& file) {
+      return std::find(before.begin(), before.end(), file) == before.end();
+    });
+    return Error(ErrorCode::io_failed,
+                 "kernel " + request.program_->spec.name + " for " + request.architecture_ +
+                     ": its headers changed during each of " + std::to_string(kMostChanges) +
+                     " compiles" +
+                     (changed == now.end() ? std::string() : ", at last " + changed->label) +
+                     "; leave them as they are while it is compiled, or add them by "
+                     "Runtime::add_source");
+  }
   request.program_ = std::make_shared<const Program>(std::move(remade));
   request.keys_.clear();
   return true;

@@ -5,6 +5,7 @@
 
 #include "runtime/architecture.hpp"
 #include "runtime/artifact_facts.hpp"
+#include "runtime/compile_log.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
@@ -37,54 +38,6 @@ std::string without_directories(std::string text, const IncludeClosure& closure)
   return text;
 }
 
-// As the log has it; empty when the failure is another.
-std::string name_of_missing_header(std::string_view log) {
-  constexpr std::string_view kMarks[] = {"could not open source file \"",
-                                         "cannot open source file \""};
-  for (const auto mark : kMarks) {
-    const auto at = log.find(mark);
-    if (at == std::string_view::npos) continue;
-    const auto begin = at + mark.size();
-    return std::string(log.substr(begin, log.find('"', begin) - begin));
-  }
-  return {};
-}
-
-// A header that was read when the key was made and that NVRTC could not open: it has just been
-// removed, or no descriptor was left. Empty for any other failure.
-std::string lost_header(std::string_view log, const IncludeClosure& closure) {
-  const auto name = name_of_missing_header(log);
-  const bool was_there =
-      !name.empty() && std::any_of(closure.disk.begin(), closure.disk.end(), [&](const auto& file) {
-        return file.label.ends_with("/" + name);
-      });
-  return was_there ? name : std::string();
-}
-
-// Names the header when the failure is a missing one: the usual first stumble of NVRTC users.
-std::string missing_header_help(std::string_view log, const Program& program) {
-  if (const auto lost = lost_header(log, program.closure); !lost.empty())
-    return "header <" + lost +
-           "> was there a moment ago and cannot be opened now: it was removed, or no file "
-           "descriptor was left (ulimit -n); compile again";
-  const auto name = name_of_missing_header(log);
-  if (name.empty()) return {};
-  std::string searched;
-  for (const auto& directory : program.searched_directories) {
-    std::error_code ignored;
-    searched.append(searched.empty() ? "" : ", ").append(directory.string());
-    if (!std::filesystem::is_directory(directory, ignored)) searched += " (no such directory)";
-  }
-  auto help =
-      "header <" + name + "> was not found among the added sources nor in " +
-      (searched.empty() ? std::string("any directory, since no include root is set") : searched);
-  for (const auto& skipped : program.skipped_toolkits) help += "; not looked in: " + skipped;
-  if (name.find('.') == std::string::npos && name.find('/') == std::string::npos)
-    help += "; NVRTC has no C++ standard library: include <cuda/std/" + name +
-            "> of the CUDA toolkit instead";
-  return help;
-}
-
 Error compile_error(const Program& program, std::string_view architecture, const CompileKey& key,
                     const std::vector<std::string>& arguments, std::string log) {
   const auto& spec = program.spec;
@@ -107,12 +60,6 @@ Error replaced_error(const NvrtcFiles& files) {
   return Error(ErrorCode::no_toolchain,
                "NVRTC " + files.library.string() +
                    " has been replaced since this Runtime was opened; open another one");
-}
-
-// The front end and the assembler say so in the log, of a program that may be right.
-bool ran_out_of_memory(std::string_view log) {
-  return log.find("catastrophic error: out of memory") != std::string_view::npos ||
-         log.find("Memory allocation failure") != std::string_view::npos;
 }
 
 std::string supported_list(const NvrtcLibrary& library) {
@@ -200,14 +147,22 @@ Error no_such_symbol(const ArtifactFacts& wanted, const CubinInfo& info, std::st
                read_ptxas_report(log, wanted.symbol).rest);
 }
 
-// The first compile in a process has NVRTC's signal handlers in place to its end. One that fails at
-// once takes milliseconds for that, most of which the next is spared, and the others leave the
-// handlers alone.
+// NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
+void refuse_own_cache(std::vector<std::string>& arguments, int major, int minor) {
+  if (std::pair(major, minor) >= std::pair(12, 9)) arguments.emplace_back("--no-cache");
+}
+
+// The first compile in a process has NVRTC's signal handlers in place to its end. One of nothing
+// takes milliseconds for that, most of which the next is spared, and the others leave the handlers
+// alone. It ends in PTX: with it NVRTC has made all that exit() takes away again.
 void compile_nothing(const NvrtcLibrary& nvrtc) {
   const SignalActions before;
   NvrtcRun run(nvrtc);
-  const ProgramFile nothing{"nothing.cu", std::make_shared<const std::string>("#error\n")};
-  if (run.create(nothing, {}) == NVRTC_SUCCESS) static_cast<void>(run.compile({}, {}));
+  const ProgramFile nothing{"nothing.cu",
+                            std::make_shared<const std::string>("__global__ void nothing() {}\n")};
+  std::vector<std::string> arguments = {"--minimal"};
+  refuse_own_cache(arguments, nvrtc.files().major, nvrtc.files().minor);
+  if (run.create(nothing, {}) == NVRTC_SUCCESS) static_cast<void>(run.compile(arguments, {}));
   before.put_back();
 }
 
@@ -226,9 +181,7 @@ std::vector<std::string> nvrtc_arguments(const Program& program, std::string_vie
   if (program.spec.builtins == Builtins::minimal) arguments.emplace_back("--minimal");
   // The source of the spill and stack figures; it changes the log, not the code.
   arguments.emplace_back("--ptxas-options=-v");
-  // NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
-  if (toolchain.major > 12 || (toolchain.major == 12 && toolchain.minor >= 9))
-    arguments.emplace_back("--no-cache");
+  refuse_own_cache(arguments, toolchain.major, toolchain.minor);
   for (const auto& directory : program.closure.include_directories)
     arguments.push_back("--include-path=" + directory.string());
   return arguments;
@@ -242,11 +195,14 @@ Result<const NvrtcLibrary*> Compiler::library() {
     const auto now = examine_nvrtc(search_.found->library);
     if (!now || now->toolchain() != search_.found->toolchain())
       return replaced_error(*search_.found);
+    const InCompiler inside;
+    end_compiles_at_exit();
     auto opened = NvrtcLibrary::open(*search_.found);
+    end_compiles_at_exit();
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
-    const InCompiler inside;
     compile_nothing(*library_);
+    end_compiles_at_exit();
     loaded_.store(true, std::memory_order_release);
   }
   return library_.get();
@@ -318,6 +274,10 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                      " is not in the cache and cannot be compiled here: this process was forked "
                      "while another thread was compiling. Fork before, or start a new process");
   const InCompiler inside;
+  if (process_is_ending()) {
+    watch.passing = true;
+    return compile_stopped(program.spec.name, architecture);
+  }
   KILN_TRY(const auto* const nvrtc, library());
   // A worker may have been started after the key was made.
   if (nvrtc->files().toolchain() != toolchain) return replaced_error(nvrtc->files());

@@ -18,6 +18,7 @@
 #include "runtime/nvrtc_library.hpp"
 #include "runtime/nvrtc_run.hpp"
 #include "runtime/nvrtc_search.hpp"
+#include "runtime/process_guard.hpp"
 #include "runtime/program.hpp"
 #include "runtime/shared_header.hpp"
 
@@ -42,7 +43,7 @@ struct CompileWatch {
   /// Why that header could not be made or used; the program was compiled without it.
   std::string header_trouble{};
 
-  bool should_stop() const { return stop && stop(); }
+  bool should_stop() const { return process_is_ending() || (stop && stop()); }
 };
 
 /// The error of a compile that CompileWatch::stop ended.

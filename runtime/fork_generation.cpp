@@ -7,9 +7,10 @@
 namespace kiln {
 
 namespace detail {
-// The only process-wide state of the runtime: pthread_atfork knows no objects.
+// Process-wide, because pthread_atfork knows no objects.
 std::atomic<unsigned> fork_count{0};
 std::atomic<unsigned> threads_in_compiler{0};
+constinit thread_local unsigned here_in_compiler = 0;
 std::atomic<bool> compiler_lost{false};
 std::atomic<unsigned> lost_generation{0};
 }  // namespace detail

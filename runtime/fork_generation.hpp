@@ -11,6 +11,7 @@ namespace kiln {
 namespace detail {
 extern std::atomic<unsigned> fork_count;
 extern std::atomic<unsigned> threads_in_compiler;
+extern constinit thread_local unsigned here_in_compiler;
 extern std::atomic<bool> compiler_lost;
 extern std::atomic<unsigned> lost_generation;
 }  // namespace detail
@@ -26,10 +27,21 @@ inline unsigned fork_generation() noexcept {
 /// Marks that this thread is inside NVRTC, as long as it lives.
 class InCompiler {
  public:
-  InCompiler() noexcept { detail::threads_in_compiler.fetch_add(1); }
+  InCompiler() noexcept {
+    detail::threads_in_compiler.fetch_add(1);
+    ++detail::here_in_compiler;
+  }
   InCompiler(const InCompiler&) = delete;
   InCompiler& operator=(const InCompiler&) = delete;
-  ~InCompiler() { detail::threads_in_compiler.fetch_sub(1); }
+  ~InCompiler() {
+    --detail::here_in_compiler;
+    detail::threads_in_compiler.fetch_sub(1);
+  }
+
+  /// Whether a thread beside the calling one is.
+  static bool others() noexcept {
+    return detail::threads_in_compiler.load() > detail::here_in_compiler;
+  }
 };
 
 /// Whether this process was forked while a thread of its parent was inside NVRTC: its locks are

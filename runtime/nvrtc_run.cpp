@@ -2,6 +2,7 @@
 
 #include "runtime/compile_environment.hpp"
 #include "runtime/compiler.hpp"
+#include "runtime/deep_stack.hpp"
 #include "runtime/process_guard.hpp"
 
 namespace kiln {
@@ -40,12 +41,14 @@ nvrtcResult NvrtcRun::compile(const std::vector<std::string>& arguments,
   std::vector<const char*> raw;
   raw.reserve(arguments.size());
   for (const auto& argument : arguments) raw.push_back(argument.c_str());
-  if (watch.stop && api.set_flow_callback != nullptr)
+  if (api.set_flow_callback != nullptr)
     api.set_flow_callback(program_, ask_to_stop, const_cast<CompileWatch*>(&watch));
   {
     const StackLimit limit;
-    const CompileEnvironment environment;
-    result_ = api.compile_program(program_, static_cast<int>(raw.size()), raw.data());
+    on_deep_stack([&] {
+      const CompileEnvironment environment;
+      result_ = api.compile_program(program_, static_cast<int>(raw.size()), raw.data());
+    });
   }
   // NVRTC's sizes count the terminating zero.
   std::size_t size = 0;

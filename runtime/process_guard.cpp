@@ -2,8 +2,13 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <mutex>
+#include <thread>
 
+#include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
 
 namespace kiln {
@@ -12,6 +17,18 @@ namespace {
 constinit ForkMutex mutex;
 unsigned users = 0;
 rlimit limit_before{};
+
+constexpr std::chrono::seconds kLongestExit{5};
+constexpr std::chrono::milliseconds kExitPoll{1};
+std::atomic<bool> ending{false};
+
+void end_compiles() {
+  ending.store(true);
+  // Not for a compile of this thread, on which a signal may have come.
+  const auto until = std::chrono::steady_clock::now() + kLongestExit;
+  while (InCompiler::others() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kExitPoll);
+}
 
 }  // namespace
 
@@ -33,6 +50,14 @@ StackLimit::~StackLimit() {
   rlimit now{};
   if (--users == 0 && ::getrlimit(RLIMIT_STACK, &now) == 0 && now.rlim_cur != limit_before.rlim_cur)
     ::setrlimit(RLIMIT_STACK, &limit_before);
+}
+
+void end_compiles_at_exit() noexcept {
+  static_cast<void>(std::atexit(end_compiles));
+}
+
+bool process_is_ending() noexcept {
+  return ending.load();
 }
 
 }  // namespace kiln

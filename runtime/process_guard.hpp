@@ -37,4 +37,14 @@ class StackLimit {
   ~StackLimit();
 };
 
+/// exit() takes NVRTC's data away under the compiles of other threads, as of a Runtime that is a
+/// static object, and they crash. From the call of this on it first asks them to end, and waits for
+/// them some seconds. For each time that NVRTC may have made data: what it makes later goes before.
+/// Threads: any.
+void end_compiles_at_exit() noexcept;
+
+/// Whether exit() was called, so that no compile may begin or go on.
+/// Threads: any.
+bool process_is_ending() noexcept;
+
 }  // namespace kiln

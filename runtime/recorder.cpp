@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 
 namespace kiln {
@@ -44,7 +46,17 @@ Error failed(const std::filesystem::path& file) {
   return failed(file, std::strerror(errno));
 }
 
+// Past the limit on files the system does not only refuse: it sends a signal that ends the process.
+bool is_too_large(std::size_t size) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur;
+}
+
 bool write_all(int file, std::string_view text) {
+  if (is_too_large(text.size())) {
+    errno = EFBIG;
+    return false;
+  }
   while (!text.empty()) {
     const auto written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -81,9 +93,8 @@ Status lock(int file, const std::filesystem::path& name, std::chrono::millisecon
 }
 
 // JSON holds nothing else: another text would come back as another kernel.
-bool is_utf8(const std::string& text) {
+bool is_utf8(const nlohmann::json& json) {
   using Handler = nlohmann::json::error_handler_t;
-  const nlohmann::json json = text;
   return json.dump(-1, ' ', false, Handler::ignore).size() ==
          json.dump(-1, ' ', false, Handler::replace).size();
 }
@@ -103,17 +114,20 @@ void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_vie
   if (file_.empty()) return;
   const std::lock_guard lock(mutex_);
   if (!noted_.emplace(index, architecture).second) return;
+  const auto leave_out = [&](const std::string& what) {
+    not_recorded_ = "kernel " + spec.name + " is not recorded: its " + what +
+                    " is not UTF-8, as JSON must be; save it as UTF-8";
+  };
+  nlohmann::json texts = {spec.name, spec.source, spec.entry, spec.name_expression, spec.options};
+  for (const auto& variant : spec.variants) texts.push_back(variant.source);
+  if (!is_utf8(texts)) return leave_out("name, source, entry or an option of it");
   std::map<std::string, std::string> sources;
   for (const auto& file : program.closure.memory) {
     // Stubs and generated headers are made anew from these.
     const auto source = sources_.find(file.name);
     if (!source || *source == nullptr) continue;
     const auto& text = *(*source)->text;
-    if (!is_utf8(text)) {
-      not_recorded_ = "kernel " + spec.name + " is not recorded: its source " + file.name +
-                      " is not UTF-8, as JSON must be; save it as UTF-8";
-      return;
-    }
+    if (!is_utf8({file.name, text})) return leave_out("source " + file.name);
     sources[file.name] = text;
   }
   news_.kernels.push_back({spec, {std::string(architecture)}});
@@ -169,13 +183,20 @@ Status Recorder::add_to_file(const Recording& news) const {
       KILN_TRY(all, read_recording(text, file_.string()));
     }
     if (auto status = merge(all, news); !status) return failed(file_, status.error().message());
+    // A link stays one: what it leads to is replaced.
+    std::error_code lost;
+    const auto place = std::filesystem::canonical(file_, lost);
+    if (lost) return failed(file_, lost.message());
     // Under the lock it is what a killed process has left, or something else that is in the way.
-    const auto pending = file_.string() + ".new";
+    const auto pending = place.string() + ".new";
     ::unlink(pending.c_str());
     const Descriptor next(::open(pending.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (next.get() < 0 || !write_all(next.get(), to_json(all))) return failed(file_);
-    if (std::rename(pending.c_str(), file_.c_str()) != 0) return failed(file_);
-    return {};
+    if (next.get() >= 0 && ::fchmod(next.get(), kind.st_mode & 07777) == 0 &&
+        write_all(next.get(), to_json(all)) && std::rename(pending.c_str(), place.c_str()) == 0)
+      return {};
+    const auto error = failed(file_);
+    ::unlink(pending.c_str());
+    return error;
   }
 }
 

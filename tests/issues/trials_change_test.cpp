@@ -1,4 +1,5 @@
 // Public faults of other kernel caches, tried on ours: T13, what may change under a cache.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -205,6 +206,39 @@ TEST_F(FakeTrial, T13_AHeaderThatChangesAndIsBackBeforeTheCompileEndsIsCompiledA
   EXPECT_EQ(begun("a"), 2u);
   EXPECT_EQ(entries(), 1u);
   EXPECT_EQ(runtime.counters().compiles, 1u);
+}
+
+// T13: such as one that a tool writes again and again, or a file system whose inodes are new at
+// each look.
+TEST_F(FakeTrial, T13_AHeaderThatChangesDuringEachCompileIsNamedAndNobodyHangs) {
+  const auto header = directory_ / "include" / "value.h";
+  std::filesystem::create_directories(header.parent_path());
+  write_file(header, "#define VALUE 0\n");
+  auto with = fake_options();
+  with.include_roots = {header.parent_path()};
+  auto runtime = open(with);
+  ASSERT_TRUE(runtime.add_source("a.cu", "// a\n// fake: slow 100\n#include <value.h>\n"));
+  const auto id = runtime.add({.name = "a", .source = "a.cu"});
+  ASSERT_TRUE(id) << message_of(id);
+  std::atomic<bool> done{false};
+  std::thread editor([&] {
+    for (std::size_t seen = 0; !done;) {
+      const auto now = begun("a");
+      if (now != seen) write_file(header, "#define VALUE " + std::to_string(now) + "\n");
+      seen = now;
+    }
+  });
+  const auto report = runtime.warmup({.architectures = {kArch}});
+  done = true;
+  editor.join();
+  ASSERT_TRUE(report) << message_of(report);
+  const auto& status = report->kernels[0].status;
+  EXPECT_EQ(status.code(), ErrorCode::io_failed);
+  EXPECT_NE(status.error().message().find("value.h"), std::string::npos)
+      << status.error().message();
+  EXPECT_EQ(begun("a"), 8u);
+  EXPECT_EQ(entries(), 0u);
+  EXPECT_TRUE(runtime.artifact(*id, kArch)) << "nothing of it is remembered";
 }
 
 }  // namespace

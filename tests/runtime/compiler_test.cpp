@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fenv.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -163,6 +164,32 @@ TEST_F(CompilerTest, AHeaderThatCannotBeOpenedForWantOfDescriptorsIsNoFinalFailu
   EXPECT_EQ(message_of(without).find("not found"), std::string::npos) << message_of(without);
   const auto then = runtime.artifact(*second, "sm_90a");
   EXPECT_TRUE(then) << message_of(then);
+}
+
+// As threads of a JVM and fibers have it.
+TEST_F(CompilerTest, AThreadWithASmallStackMayAsk) {
+  struct Asking {
+    Runtime runtime;
+    Result<Artifact> artifact;
+  } asking{open(), Error(ErrorCode::not_ready, "")};
+  constexpr std::size_t kSmall = 512U << 10;
+  pthread_attr_t attributes;
+  pthread_t thread{};
+  ASSERT_EQ(::pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&attributes, kSmall), 0);
+  const auto ask = [](void* given) -> void* {
+    auto& asked = *static_cast<Asking*>(given);
+    asked.artifact =
+        compile(asked.runtime,
+                "template <int N> struct F { static constexpr int v = F<N - 1>::v; };\n"
+                "template <> struct F<0> { static constexpr int v = 0; };\n"
+                "extern \"C\" __global__ void entry(int* x) { *x = F<150>::v; }\n");
+    return nullptr;
+  };
+  ASSERT_EQ(::pthread_create(&thread, &attributes, ask, &asking), 0);
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  EXPECT_TRUE(asking.artifact) << message_of(asking.artifact);
 }
 
 TEST_F(CompilerTest, LimitsAsLongAsTheyCanBeAreNone) {

@@ -1,8 +1,10 @@
 // What NVRTC changes for the whole process is as it was when a compile has ended.
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include "support/runtime_fixture.hpp"
@@ -51,6 +53,29 @@ TEST_F(ProcessGuardTest, ACompileLeavesSignalHandlersAndTheStackLimitAlone) {
   EXPECT_FALSE(taken) << "from the second compile on, a signal must reach the process's handler";
   EXPECT_EQ(stack_limit(), limit);
   for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
+}
+
+// exit() takes NVRTC's data away before it comes to a Runtime that was made before NVRTC was
+// loaded.
+TEST_F(ProcessGuardTest, AProcessMayExitWhileAStaticRuntimeCompiles) {
+  const int code = in_child([&] {
+    ::alarm(60);
+    static auto runtime = open();
+    if (!compile(runtime, "extern \"C\" __global__ void entry() {}\n")) return 2;
+    if (!runtime.add_source("heavy.cu",
+                            "extern \"C\" __global__ void entry(float* x) {\n  float a = x[0];\n"
+                            "#pragma unroll\n"
+                            "  for (int i = 0; i < 8000; ++i) a = a * x[i] + x[i + 7];\n"
+                            "  *x = a;\n}\n"))
+      return 3;
+    if (!runtime.add({.name = "heavy", .source = "heavy.cu"})) return 4;
+    const auto report =
+        runtime.warmup({.architectures = {"sm_90a"}, .progress = [](const Progress& progress) {
+                          if (!progress.compiling.empty()) ::exit(0);
+                        }});
+    return 5;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace

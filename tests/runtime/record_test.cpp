@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -174,6 +175,48 @@ TEST_F(RecordTest, AKernelWhoseSourceIsNotUtf8IsNamedAndLeftOut) {
   EXPECT_EQ(warnings_with("latin.cu is not UTF-8"), 1u);
   ASSERT_EQ(recorded().kernels.size(), 1u);
   EXPECT_EQ(recorded().kernels[0].spec.name, "caf\u00e9");
+}
+
+// JSON would hold another option in its place, and so another kernel.
+TEST_F(RecordTest, AKernelWhoseOptionIsNotUtf8IsNamedAndLeftOut) {
+  auto runtime = open(recording_options());
+  ASSERT_TRUE(runtime.add_source("latin.cu", "// latin\n"));
+  const auto latin =
+      runtime.add({.name = "latin", .source = "latin.cu", .options = {"-DNAME=\"caf\xe9\""}});
+  ASSERT_TRUE(latin) << message_of(latin);
+  EXPECT_TRUE(runtime.artifact(*latin, kArch));
+  EXPECT_TRUE(runtime.artifact(add(runtime, "a", ""), kArch));
+  EXPECT_EQ(warnings_with("kernel latin is not recorded"), 1u);
+  ASSERT_EQ(recorded().kernels.size(), 1u);
+  EXPECT_EQ(recorded().kernels[0].spec.name, "a");
+}
+
+TEST_F(RecordTest, ALinkStaysOneAndTheFileKeepsItsMode) {
+  namespace fs = std::filesystem;
+  const auto target = directory_ / "target.json";
+  write_file(target, "");
+  fs::permissions(target, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink(target, file_);
+  auto runtime = open(recording_options());
+  EXPECT_TRUE(runtime.artifact(add(runtime, "a", ""), kArch));
+  EXPECT_TRUE(fs::is_symlink(file_));
+  EXPECT_EQ(fs::status(target).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(recorded().kernels.size(), 1u);
+}
+
+// The system would end the process by a signal.
+TEST_F(RecordTest, ALimitOnFilesCostsTheRecordingAlone) {
+  const int code = in_child([&] {
+    auto runtime = open(recording_options());
+    const rlimit limit{100, 100};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    return runtime.artifact(add(runtime, "a", ""), kArch) &&
+                   warnings_with("File too large; name another file by KILN_RECORD") == 1
+               ? 0
+               : 2;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_FALSE(std::filesystem::exists(file_.string() + ".new"));
 }
 
 TEST_F(RecordTest, AByteOrderMarkIsNoPartOfIt) {

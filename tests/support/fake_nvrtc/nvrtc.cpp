@@ -174,7 +174,7 @@ nvrtcResult nvrtcSetFlowCallback(nvrtcProgram program, int (*callback)(void*, vo
 }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   // By which a Compiler begins; no kernel.
-  if (program->text == "#error\n") return NVRTC_ERROR_COMPILATION;
+  if (program->text.starts_with("__global__ void nothing()")) return NVRTC_SUCCESS;
   const auto name = program->text.substr(0, program->text.find('\n'));
   note("begin " + name);
   if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)
