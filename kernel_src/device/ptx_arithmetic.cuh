@@ -12,6 +12,13 @@ __device__ __forceinline__ float larger(float a, float b) {
   return maximum;
 }
 
+/// rcp.approx.ftz.f32, all: 1 / value, within a unit of the last place.
+__device__ __forceinline__ float reciprocal(float value) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
+  return inverse;
+}
+
 /// max.u16x2, sm_90+: the larger of both halves.
 __device__ __forceinline__ kernels::u32 larger_u16x2(kernels::u32 a, kernels::u32 b) {
   kernels::u32 maxima;

@@ -9,6 +9,11 @@ __device__ __forceinline__ void barrier_sync(unsigned barrier, unsigned threads)
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/// barrier.arrive.aligned, all: counts this warp among the `threads` without waiting for them.
+__device__ __forceinline__ void barrier_arrive_of_warp(unsigned barrier, unsigned threads) {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// barrier.red.or.pred, all: the same, and whether any of the threads says so.
 __device__ __forceinline__ bool barrier_any(unsigned barrier, unsigned threads, bool says) {
   unsigned any;

@@ -23,6 +23,22 @@ __device__ __forceinline__ Words4 load_16(const void* from) {
   return words;
 }
 
+/// ld.global.v4.b32 under a predicate, all: 16 bytes, or zeros without a look at the address.
+/// Unlike a load in a branch it does not keep the next one waiting.
+__device__ __forceinline__ Words4 load_16_if(bool there, const void* from) {
+  Words4 words = {0, 0, 0, 0};
+  asm volatile(
+      "{\n\t"
+      ".reg .pred there;\n\t"
+      "setp.ne.u32 there, %5, 0;\n\t"
+      "@there ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t"
+      "}"
+      : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w)
+      : "l"(from), "r"(static_cast<u32>(there))
+      : "memory");
+  return words;
+}
+
 /// ld.global.L1::no_allocate.v4.b32, sm_70+: 16 bytes that nobody reads again.
 __device__ __forceinline__ Words4 load_16_once(const void* from) {
   Words4 words;

@@ -31,25 +31,27 @@ __device__ __forceinline__ void load_box_2d(kernels::u32 tile, const TensorMap* 
       : "memory");
 }
 
-/// cp.async.bulk.tensor.3d, global to shared, sm_90+: likewise the box at element (x, y, z).
+/// cp.async.bulk.tensor.3d with a cache hint, global to shared, sm_90+: likewise the box at element
+/// (x, y, z); `policy` is of ptx_cache_policy.cuh.
 __device__ __forceinline__ void load_box_3d(kernels::u32 tile, const TensorMap* map, int x, int y,
-                                            int z, kernels::u32 barrier) {
+                                            int z, kernels::u32 barrier, kernels::u64 policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(tile),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(tile),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
       : "memory");
 }
 
-/// cp.async.bulk.tensor.3d with multicast, sm_90+: likewise, to the same place in each block of the
-/// cluster whose bit is set in `blocks`, and reported to its barrier at the same place.
+/// cp.async.bulk.tensor.3d with multicast and a cache hint, sm_90+: likewise, to the same place in
+/// each block of the cluster whose bit is set in `blocks`, and reported to its barrier at the same
+/// place.
 __device__ __forceinline__ void load_box_3d_to(kernels::u16 blocks, kernels::u32 tile,
                                                const TensorMap* map, int x, int y, int z,
-                                               kernels::u32 barrier) {
+                                               kernels::u32 barrier, kernels::u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(tile),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(tile),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks), "l"(policy)
       : "memory");
 }
 

@@ -16,8 +16,19 @@
 
 namespace kiln::kernels::kimi_k3_mla::attend {
 
-constexpr int kConsumerRegisters = 240;
-constexpr int kProducerRegisters = 24;
+// With wgmma, a block of 16 rows leaves room beside it for one of the reducer's, of 256 threads
+// with 64 registers each, which is then there when attention ends. What a thread starts with, 128
+// rather than 168, is told by the launch bounds.
+constexpr bool kFewRows = kRowTile == 16;
+constexpr u32 kBoundThreads = kFewRows ? 512 : kBlockThreads;
+template <class Products>
+constexpr bool kLeavesRoom = kFewRows ? Products::kGoesOn : false;
+template <class Products>
+constexpr int kConsumerRegisters = kLeavesRoom<Products> ? 176 : 240;
+template <class Products>
+constexpr int kProducerRegisters = kLeavesRoom<Products> ? 32 : 24;
+// Consumers and the warp that brings pages: the query is there, and barriers are.
+constexpr u32 kReadyThreads = kConsumerThreads + 32;
 
 __device__ __forceinline__ void done_with(u32 stage) {
   __syncwarp();
@@ -55,21 +66,28 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
       smaller(item.see_from + item.first_row / static_cast<int>(args.heads), item.keys);
   // The page that this warpgroup scores, and the other one of the tile.
   Turn own(half), other(1 - half);
-  int own_page = item.first_tile * 2 + static_cast<int>(half);
-  const int pages_end = item.pages_end();
+  // Whether page 0 or 1 of a tile of the block was brought.
+  const auto is_there = [&](int tile, u32 page) {
+    return tile < item.last_tile &&
+           tile * static_cast<int>(kTileKeys) + static_cast<int>(page * kPageKeys) < item.keys;
+  };
   float scores[kHeld];
-  if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
+  const auto start_own_page = [&](int tile) {
+    start_page<Products>(scores, own, is_there(tile, half));
+  };
+  bool start = true;
+  if constexpr (early) start_own_page(item.first_tile);
 #pragma unroll 1
   for (int tile = item.first_tile; tile < item.last_tile; ++tile) {
-    if constexpr (!early) start_page<Products>(scores, own, own_page < pages_end);
+    if constexpr (!early) start_own_page(tile);
     Products::wait(scores);
     float exponents[kHeld];
     scale(exponents, scores, columns, args.score_scale);
     const int first_key = tile * static_cast<int>(kTileKeys);
     if (first_key + static_cast<int>(kTileKeys) > all_see)
       mask(exponents, args, item, first_key + static_cast<int>(half * kPageKeys) + in_page);
-    const u32 weights = shared_at(kAt.weights) + static_cast<u32>(tile - item.first_tile) % 2 *
-                                                     (kTerms * kColumns * kTileKeys);
+    const u32 weights =
+        shared_at(kAt.weights) + static_cast<u32>(tile) % 2 * (kTerms * kColumns * kTileKeys);
     float sums[kOwn];
     weigh(sums, exponents, weights, half);
     Products::publish();
@@ -78,26 +96,24 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     own.next();
     other.next();
     other.next();
-    own_page += 2;
     const u32 own_at = page_at(own_stage), other_at = page_at(other_stage);
     const u32 pages[2] = {half == 0 ? own_at : other_at, half == 0 ? other_at : own_at};
-    if (tile * 2 + 1 - static_cast<int>(half) < pages_end)
-      wait_for(full_at(other_stage), other_parity);
+    if (is_there(tile, 1 - half)) wait_for(full_at(other_stage), other_parity);
     if (item.keys - first_key < static_cast<int>(kTileKeys)) {
       device::barrier_sync(kConsumerBarrier, kConsumerThreads);  // all scores are there
       clear_values(own_at, item.keys - first_key - static_cast<int>(half * kPageKeys));
     }
-    const bool start = tile == item.first_tile;
     if (device::barrier_any(kConsumerBarrier, kConsumerThreads, start || !fit(exponents))) {
       set_references(exponents, columns, outputs, start);
       weigh(sums, exponents, weights, half);
       Products::publish();
       device::barrier_sync(kConsumerBarrier, kConsumerThreads);
     }
+    start = false;
 #pragma unroll
     for (u32 i = 0; i < kOwn; ++i) columns.sum[i] += sums[i];
     add_values<Products, early ? 1 : 0>(outputs, weights, pages, [&] {
-      if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
+      if constexpr (early) start_own_page(tile + 1);
     });
     done_with(own_stage);
     done_with(other_stage);
@@ -130,47 +146,60 @@ __device__ __forceinline__ void add_up_sums(Columns& columns) {
   }
 }
 
-// To the output, or to the workspace for the reducer.
+// To the output, or to the workspace for the reducer. There is one warp a scheduler, so that what
+// waits for a column before, or is computed anew for it, shows in a short call's time.
 __device__ __forceinline__ void store(const Columns& columns, const Outputs& outputs,
                                       const Args& args, const Item& item) {
   const u32 lane = threadIdx.x % 32;
-  const u32 first_dim = threadIdx.x / 128 * 256 + threadIdx.x / 32 % 4 * 16 + lane / 4 * 2;
+  const u32 warp = threadIdx.x / 32 % 4;
+  const u32 first_dim = threadIdx.x / 128 * 256 + warp * 16 + lane / 4 * 2;
   const bool whole = item.splits == 1;
+  const int rows = item.rows - item.first_row;  // from the block's first on
+  u16* const to =
+      (whole ? args.output : args.partial_outputs) + u64{item.stored_at} * kLatentDim + first_dim;
+  float factors[kOwn];
+#pragma unroll
+  for (u32 own = 0; own < kOwn; ++own)  // a row that sees no key has zeros for output
+    factors[own] = columns.sum[own] == 0
+                       ? 0
+                       : device::reciprocal(columns.sum[own]) * (whole ? args.output_scale : 1.0f);
 #pragma unroll
   for (u32 own = 0; own < kOwn; ++own) {
     const u32 column = column_of(own);
-    const int row = item.first_row + static_cast<int>(column);
-    if (row >= item.rows) continue;
-    // A row that sees no key has a sum of zero, and zeros for output.
-    float factor = columns.sum[own] == 0 ? 0 : 1 / columns.sum[own];
-    u16* to;
-    if (whole) {
-      factor *= args.output_scale;
-      to = args.output + (u64{item.query_begin} * args.heads + static_cast<u64>(row)) * kLatentDim;
-    } else {
-      const u64 partial = (item.reduce_row + column) * item.splits + item.split;
-      to = args.partial_outputs + partial * kLatentDim;
-      if (first_dim == 0) {
-        args.partial_maxima[partial] = kWeightShift - columns.shift[own];
-        args.partial_sums[partial] =
-            columns.sum[own] * (1.0f / (1 << static_cast<int>(kWeightShift)));
-      }
-      if (columns.sum[own] == 0) continue;  // the reducer looks no further
-    }
+    // Where a split has no weight the reducer looks no further.
+    if (static_cast<int>(column) < rows && (whole || columns.sum[own] != 0)) {
+      u16* const row = to + column * item.splits * kLatentDim;
 #pragma unroll
-    for (u32 block = 0; block < kDimBlocks; ++block) {
-      const float* dims = outputs.dims[block] + own / 2 * 4 + own % 2;
-      *reinterpret_cast<u32*>(to + first_dim + block * 64) =
-          device::bf16x2_of_floats(dims[0] * factor, dims[2] * factor);
+      for (u32 block = 0; block < kDimBlocks; ++block) {
+        const float* dims = outputs.dims[block] + own / 2 * 4 + own % 2;
+        *reinterpret_cast<u32*>(row + block * 64) =
+            device::bf16x2_of_floats(dims[0] * factors[own], dims[2] * factors[own]);
+      }
     }
+  }
+  if (whole || threadIdx.x >= 128 || lane >= 4) return;
+#pragma unroll
+  for (u32 own = 0; own < kOwn; ++own) {
+    const u32 column = column_of(own);
+    if (own % 4 != warp || static_cast<int>(column) >= rows) continue;
+    const u32 at = item.stored_at + column * item.splits;
+    args.partial_maxima[at] = kWeightShift - columns.shift[own];
+    args.partial_sums[at] = columns.sum[own] * (1.0f / (1 << static_cast<int>(kWeightShift)));
   }
 }
 
 template <class Products>
 __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap& rope,
                                        const Args& args) {
-  const Item item = item_of(args);
-  if (threadIdx.x == 0) {
+  const bool consumes = threadIdx.x < kConsumerThreads;
+  const bool brings = !consumes && threadIdx.x < kReadyThreads;
+  // What comes from memory is asked for before any of it is waited for.
+  Item item = rows_of_block(args);
+  const int length = static_cast<int>(device::load_4(args.seq_lens + item.request));
+  if (brings) ask_for_table(args, item);
+  Query query;
+  if (consumes) load_query(query, args, item);
+  if (threadIdx.x == kConsumerThreads) {
 #pragma unroll
     for (u32 stage = 0; stage < kStages; ++stage) {
       device::barrier_init(full_at(stage), 1);
@@ -178,25 +207,30 @@ __device__ __forceinline__ void attend(const TensorMap& latent, const TensorMap&
     }
     device::fence_barrier_init();
   }
-  if (threadIdx.x < kColumns)
-    device::store_shared_4(shared_at(kAt.maxima) + threadIdx.x * 4,
-                           static_cast<u32>(ordered(static_cast<int>(bits_of(kNoMaximum)))));
-  __syncthreads();
   if constexpr (kBlocks > 1) {
+    __syncwarp();
     device::cluster_arrive();
     device::cluster_wait();
   }
+  find_keys(item, args, length);
   device::allow_next_kernel();  // once all blocks have started; it waits for what they store
   if (item.none()) {
     // Nothing is written for rows that no request has.
-  } else if (threadIdx.x >= kConsumerThreads) {
-    device::fewer_registers<kProducerRegisters>();
-    if (threadIdx.x < kConsumerThreads + 32) bring_pages(latent, rope, args, item);
+  } else if (!consumes) {
+    device::fewer_registers<kProducerRegisters<Products>>();
+    if (brings) {
+      __syncwarp();
+      device::barrier_arrive_of_warp(kConsumerBarrier, kReadyThreads);
+      bring_pages(latent, rope, args, item);
+    }
   } else {
-    device::more_registers<kConsumerRegisters>();
-    bring_query(args, item);
+    device::more_registers<kConsumerRegisters<Products>>();
+    keep_query(query);
+    if (threadIdx.x < kColumns)
+      device::store_shared_4(shared_at(kAt.maxima) + threadIdx.x * 4,
+                             static_cast<u32>(ordered(static_cast<int>(bits_of(kNoMaximum)))));
     Products::publish();
-    device::barrier_sync(kConsumerBarrier, kConsumerThreads);
+    device::barrier_sync(kConsumerBarrier, kReadyThreads);
     Columns columns;
     Outputs outputs;
 #pragma unroll

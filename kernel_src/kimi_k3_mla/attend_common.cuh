@@ -71,22 +71,29 @@ __device__ __forceinline__ int smaller(int a, int b) {
 struct Item {
   u32 request;
   u32 query_begin;  // the request's first token
-  int rows;         // of the request, packed
+  int tokens;       // of the request
+  int rows;         // of them, packed
   int first_row;    // of this block
+  int last_row;     // of this cluster
   int keys;         // that any row of the cluster sees
   int see_from;     // keys that token 0 sees; each next one sees one more
   int first_tile, last_tile;
   u32 split, splits;
-  u64 reduce_row;  // of first_row
+  u32 stored_at;  // first_row's row of the output, or its place in the workspace: 1 KiB each
 
   __device__ __forceinline__ bool none() const { return rows == 0; }
+  /// The row of the query, and of the output, that first_row is: of so few that 32 bits hold them.
+  __device__ __forceinline__ u32 query_row(const Args& args) const {
+    return query_begin * args.heads + static_cast<u32>(first_row);
+  }
   __device__ __forceinline__ int pages_end() const {
     return smaller(last_tile * 2,
                    (keys + static_cast<int>(kPageKeys) - 1) / static_cast<int>(kPageKeys));
   }
 };
 
-__device__ __forceinline__ Item item_of(const Args& args) {
+// All of it but the keys, which need the request's length: that comes from memory.
+__device__ __forceinline__ Item rows_of_block(const Args& args) {
   Item item;
   u32 row_tile;
   bool apart = false;
@@ -119,20 +126,24 @@ __device__ __forceinline__ Item item_of(const Args& args) {
   const int first = static_cast<int>(row_tile * kRowTile);
   item.rows = first < in_request ? in_request : 0;
   item.first_row = first + static_cast<int>(rank * kColumns);
+  item.last_row = smaller(first + static_cast<int>(kRowTile), in_request) - 1;
+  item.tokens = static_cast<int>(tokens);
+  const u32 row = item.query_row(args);
+  const u64 reduce_row = apart ? from_split_items * kRowTile + rank * kColumns : row;
+  item.stored_at = item.splits == 1 ? row : static_cast<u32>(reduce_row * item.splits + item.split);
+  return item;
+}
+
+__device__ __forceinline__ void find_keys(Item& item, const Args& args, int length) {
   // No further than the table names pages.
-  const int given =
-      smaller(args.seq_lens[item.request], static_cast<int>(args.table_width * kPageKeys));
-  item.see_from = given - static_cast<int>(tokens) + 1;
-  const int last = smaller(first + static_cast<int>(kRowTile), in_request) - 1;
-  const int seen = item.see_from + last / static_cast<int>(args.heads);
+  const int given = smaller(length, static_cast<int>(args.table_width * kPageKeys));
+  item.see_from = given - item.tokens + 1;
+  const int seen = item.see_from + item.last_row / static_cast<int>(args.heads);
   item.keys = item.none() || seen < 0 ? 0 : seen;
   const int tiles = (item.keys + static_cast<int>(kTileKeys) - 1) / static_cast<int>(kTileKeys);
   const int a_split = (tiles + static_cast<int>(item.splits) - 1) / static_cast<int>(item.splits);
   item.first_tile = smaller(static_cast<int>(item.split) * a_split, tiles);
   item.last_tile = smaller(item.first_tile + a_split, tiles);
-  item.reduce_row = apart ? from_split_items * kRowTile + rank * kColumns
-                          : u64{item.query_begin} * args.heads + static_cast<u64>(item.first_row);
-  return item;
 }
 
 }  // namespace kiln::kernels::kimi_k3_mla::attend

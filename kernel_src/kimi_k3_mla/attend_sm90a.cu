@@ -4,7 +4,7 @@
 #include "kernel_src/device/e4m3_products_wgmma.cuh"
 #include "kernel_src/kimi_k3_mla/attend.cuh"
 
-extern "C" __global__ void __launch_bounds__(kiln::kernels::kimi_k3_mla::attend::kBlockThreads, 1)
+extern "C" __global__ void __launch_bounds__(kiln::kernels::kimi_k3_mla::attend::kBoundThreads, 1)
     entry(const __grid_constant__ kiln::TensorMap latent,
           const __grid_constant__ kiln::TensorMap rope,
           const __grid_constant__ kiln::kernels::kimi_k3_mla::Args args) {

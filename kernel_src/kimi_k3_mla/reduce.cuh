@@ -1,5 +1,6 @@
 // Joins the splits of a row: some warps a row for up to 32 splits, or a block for a quarter of a
-// row for up to 256. A split of no weight adds nothing, whatever lies in its place.
+// row for up to 256. What there is of them is asked for before any of it is waited for. A split of
+// no weight adds nothing, whatever lies in its place.
 #pragma once
 
 #include "jit/key.cuh"
@@ -15,6 +16,8 @@ namespace kiln::kernels::kimi_k3_mla::reduce {
 
 constexpr u32 kWarps = 8;
 constexpr u32 kBlockThreads = kWarps * 32;
+// Of a multiprocessor: 64 registers a thread, for which there is room beside attention.
+constexpr u32 kLeastBlocks = 4;
 constexpr u32 kRowWarps = key::row_warps;  // 0: a block for a quarter of a row
 constexpr bool kQuarters = kRowWarps == 0;
 constexpr u32 kMostSplits = kQuarters ? 256 : 32;
@@ -40,11 +43,12 @@ __device__ __forceinline__ float high_bf16(u32 pair) {
   return float_of(pair & 0xffff0000u);
 }
 
-// Eight dims of a split's partial output.
+// Eight dims of a split's partial output, whatever they are if it has no weight.
 __device__ __forceinline__ void add(float (&sums)[8], float weight, const device::Words4& words) {
-  const u32 pairs[4] = {words.x, words.y, words.z, words.w};
+  u32 pairs[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) {
+    if (weight == 0) pairs[i] = 0;
     sums[i * 2] += weight * low_bf16(pairs[i]);
     sums[i * 2 + 1] += weight * high_bf16(pairs[i]);
   }
@@ -80,91 +84,163 @@ __device__ __forceinline__ u64 output_row(const Args& args, u64 row) {
   return in_request < u64{tokens} * args.heads ? u64{begin} * args.heads + in_request : none;
 }
 
-// By some warps a row, each for its share of the dims.
+__device__ __forceinline__ float scaled(float all, float output_scale) {
+  return all == 0 ? 0 : output_scale * device::reciprocal(all);
+}
+
+// Instructions come from memory like everything else, so both forms go through their arithmetic
+// once for nothing: that is over before attention is, where a block finds room beside it. Of so
+// many blocks most do not.
+constexpr u32 kMostEarlyBlocks = 256;
+__device__ __forceinline__ bool is_early() {
+  return gridDim.x * gridDim.y <= kMostEarlyBlocks;
+}
+
+// By some warps a row, each for its share of the dims; some lanes a split.
 template <u32 row_warps>
 __device__ __forceinline__ void reduce_by_warps(const Args& args) {
   constexpr u32 dims = kLatentDim / row_warps;  // of a warp
   constexpr u32 rounds = (dims + 255) / 256;
+  constexpr u32 lanes = dims / rounds / 8;                // of a split
+  constexpr u32 at_once = 32 / lanes;                     // splits
+  constexpr u32 ahead = row_warps == 1 ? 3 : 8 / rounds;  // of a lane, on their way
   const u32 warp = threadIdx.x / 32;
   const u32 lane = threadIdx.x % 32;
   const u64 row = u64{blockIdx.x} * (kWarps / row_warps) + warp / row_warps;
-  const u64 to = output_row(args, row);
-  if (to == none) return;
   const u64 first = row * args.splits;
-  const bool mine = lane < args.splits;
-  const float sum = mine ? args.partial_sums[first + lane] : 0;
-  const float maximum = mine && sum != 0 ? args.partial_maxima[first + lane] : -1e30f;
-  const float weight = sum * device::power_of_2(maximum - largest(maximum));
-  const float all = total(weight);
-  const u32 dim = warp % row_warps * dims + lane * 8;
-  const bool working = lane * 8 < dims;
-  float sums[rounds][8] = {};
-  const u16* from = args.partial_outputs + first * kLatentDim + dim;
-#pragma unroll 4
-  for (u32 split = 0; split < args.splits; ++split) {
-    const float counts = __shfl_sync(0xffffffffu, weight, static_cast<int>(split));
-    if (counts == 0 || !working) continue;
+  const u32 dim = warp % row_warps * dims + lane % lanes * 8;
+  const u16* from = args.partial_outputs + (first + lane / lanes) * kLatentDim + dim;
+  u32 splits = 0;
+  u64 to = none;
+  float sum = 0, reference = 0;
+  device::Words4 values[ahead][rounds] = {};
+  const auto load = [&](u32 begin) {
 #pragma unroll
-    for (u32 i = 0; i < rounds; ++i)
-      add(sums[i], counts, device::load_16(from + split * kLatentDim + i * 256));
+    for (u32 n = 0; n < ahead; ++n)
+#pragma unroll
+      for (u32 i = 0; i < rounds; ++i)
+        values[n][i] = device::load_16_if(begin + n * at_once + lane / lanes < splits,
+                                          from + (begin + n * at_once) * kLatentDim + i * 256);
+  };
+#pragma unroll 1
+  for (bool there = !is_early();; there = true) {
+    if (there) {
+      device::wait_for_previous_kernels();
+      to = output_row(args, row);
+      if (to != none) splits = args.splits;
+      load(0);
+      const bool mine = lane < splits;
+      sum = mine ? args.partial_sums[first + lane] : 0;
+      reference = mine ? args.partial_maxima[first + lane] : 0;
+    }
+    const float maximum = sum != 0 ? reference : -1e30f;
+    const float weight = sum * device::power_of_2(maximum - largest(maximum));
+    const float factor = scaled(total(weight), args.output_scale);
+    float sums[rounds][8] = {};
+#pragma unroll 1
+    for (u32 begin = 0;;) {
+#pragma unroll
+      for (u32 n = 0; n < ahead; ++n) {
+        const float counts = __shfl_sync(
+            0xffffffffu, weight, static_cast<int>((begin + n * at_once + lane / lanes) % 32));
+#pragma unroll
+        for (u32 i = 0; i < rounds; ++i) add(sums[i], counts, values[n][i]);
+      }
+      begin += ahead * at_once;
+      if (begin >= splits) break;
+      load(begin);
+    }
+#pragma unroll
+    for (u32 i = 0; i < rounds; ++i) {
+      if constexpr (at_once > 1)
+#pragma unroll
+        for (u32 k = 0; k < 8; ++k)
+          sums[i][k] += float_of(device::from_lane_across(bits_of(sums[i][k]), lanes));
+      if (to != none && lane < lanes)
+        device::store_16(args.output + to * kLatentDim + dim + i * 256, rounded(sums[i], factor));
+    }
+    if (there) return;
   }
-  if (!working) return;
-  const float factor = all == 0 ? 0 : args.output_scale / all;
-#pragma unroll
-  for (u32 i = 0; i < rounds; ++i)
-    device::store_16(args.output + to * kLatentDim + dim + i * 256, rounded(sums[i], factor));
 }
 
 // By a block, for a quarter of the dims: 16 threads a split, 16 splits at once.
 __device__ __forceinline__ void reduce_by_block(const Args& args) {
+  constexpr u32 at_once = kBlockThreads / 16;
+  constexpr u32 ahead = 9;  // of a thread, on their way: all where there are no more than SMs
   __shared__ float weights[kMostSplits];
-  __shared__ float from_warps[kWarps];
-  __shared__ float partial[16][kQuarterDims];
-  const u64 row = blockIdx.x;
-  const u64 to = output_row(args, row);
-  if (to == none) return;
+  __shared__ float from_warps[2][kWarps];
+  __shared__ float partial[kWarps][kQuarterDims];
   const u32 thread = threadIdx.x;
-  const u64 first = row * args.splits;
-  const bool mine = thread < args.splits;
-  const float sum = mine ? args.partial_sums[first + thread] : 0;
-  const float maximum = mine && sum != 0 ? args.partial_maxima[first + thread] : -1e30f;
-  const float of_warp = largest(maximum);
-  if (thread % 32 == 0) from_warps[thread / 32] = of_warp;
-  __syncthreads();
-  float of_all = from_warps[0];
-#pragma unroll
-  for (u32 i = 1; i < kWarps; ++i) of_all = device::larger(of_all, from_warps[i]);
-  const float weight = sum * device::power_of_2(maximum - of_all);
-  weights[thread] = weight;
-  const float warp_total = total(weight);
-  __syncthreads();
-  if (thread % 32 == 0) from_warps[thread / 32] = warp_total;
-  float sums[8] = {};
+  const u32 own = thread / 16;  // first split
   const u32 dim = thread % 16 * 8;
-  const u16* from = args.partial_outputs + first * kLatentDim + blockIdx.y * kQuarterDims + dim;
-#pragma unroll 4
-  for (u32 split = thread / 16; split < args.splits; split += 16)
-    if (weights[split] != 0) add(sums, weights[split], device::load_16(from + split * kLatentDim));
+  const u32 two = thread % (kQuarterDims / 2) * 2;  // dims of the output
+  const u64 row = blockIdx.x;
+  const u64 first = row * args.splits;
+  const u16* from =
+      args.partial_outputs + (first + own) * kLatentDim + blockIdx.y * kQuarterDims + dim;
+  u32 splits = 0;
+  u64 to = none;
+  float sum = 0, reference = 0;
+  device::Words4 values[ahead] = {};
+#pragma unroll 1
+  for (bool there = !is_early();; there = true) {
+    if (there) {
+      device::wait_for_previous_kernels();
+      splits = args.splits;
 #pragma unroll
-  for (u32 i = 0; i < 8; ++i) partial[thread / 16][dim + i] = sums[i];
-  __syncthreads();
-  if (thread >= kQuarterDims / 2) return;
-  float all = 0;
+      for (u32 n = 0; n < ahead; ++n)
+        values[n] = device::load_16_if(own + n * at_once < splits, from + n * at_once * kLatentDim);
+      const bool mine = thread < splits;
+      sum = mine ? args.partial_sums[first + thread] : 0;
+      reference = mine ? args.partial_maxima[first + thread] : 0;
+      to = output_row(args, row);
+    }
+    const float maximum = sum != 0 ? reference : -1e30f;
+    const float of_warp = largest(maximum);
+    if (thread % 32 == 0) from_warps[0][thread / 32] = of_warp;
+    __syncthreads();
+    float of_all = from_warps[0][0];
 #pragma unroll
-  for (u32 i = 0; i < kWarps; ++i) all += from_warps[i];
-  float low = 0, high = 0;
+    for (u32 i = 1; i < kWarps; ++i) of_all = device::larger(of_all, from_warps[0][i]);
+    const float weight = sum * device::power_of_2(maximum - of_all);
+    weights[thread] = weight;
+    const float warp_total = total(weight);
+    if (thread % 32 == 0) from_warps[1][thread / 32] = warp_total;
+    __syncthreads();
+    float all = 0;
 #pragma unroll
-  for (u32 i = 0; i < 16; ++i) {
-    low += partial[i][thread * 2];
-    high += partial[i][thread * 2 + 1];
+    for (u32 i = 0; i < kWarps; ++i) all += from_warps[1][i];
+    const float factor = scaled(all, args.output_scale);
+    float sums[8] = {};
+#pragma unroll
+    for (u32 n = 0; n < ahead; ++n) {
+      const float counts = weights[own + n * at_once];
+      add(sums, counts, values[n]);
+    }
+#pragma unroll 1
+    for (u32 split = own + ahead * at_once; split < splits; split += at_once)
+      add(sums, weights[split], device::load_16(from + (split - own) * kLatentDim));
+#pragma unroll
+    for (u32 k = 0; k < 8; ++k) sums[k] += float_of(device::from_lane_across(bits_of(sums[k]), 16));
+    if (thread % 32 < 16) {
+#pragma unroll
+      for (u32 k = 0; k < 8; ++k) partial[thread / 32][dim + k] = sums[k];
+    }
+    __syncthreads();
+    float low = 0, high = 0;
+#pragma unroll
+    for (u32 i = 0; i < kWarps; ++i) {
+      low += partial[i][two];
+      high += partial[i][two + 1];
+    }
+    if (to != none && thread < kQuarterDims / 2)
+      *reinterpret_cast<u32*>(args.output + to * kLatentDim + blockIdx.y * kQuarterDims + two) =
+          device::bf16x2_of_floats(low * factor, high * factor);
+    if (there) return;
   }
-  const float factor = all == 0 ? 0 : args.output_scale / all;
-  *reinterpret_cast<u32*>(args.output + to * kLatentDim + blockIdx.y * kQuarterDims + thread * 2) =
-      device::bf16x2_of_floats(low * factor, high * factor);
 }
 
 __device__ __forceinline__ void reduce(const Args& args) {
-  device::wait_for_previous_kernels();
   if constexpr (kQuarters) {
     reduce_by_block(args);
   } else {
