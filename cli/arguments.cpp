@@ -22,6 +22,11 @@ std::string check_key(std::string& key) {
          "\" is no key: give up to 32 hexadecimal digits, as kiln cache ls shows them";
 }
 
+// A variable of a script that is not set, more often than not.
+std::string check_name(const std::string& name) {
+  return name.empty() ? "the name is empty" : std::string();
+}
+
 }  // namespace
 
 CLI::App& add_verb(CLI::App& parent, const std::string& name, const std::string& description,
@@ -33,7 +38,9 @@ CLI::App& add_verb(CLI::App& parent, const std::string& name, const std::string&
 
 CLI::Option& add_option(CLI::App& verb, const std::string& names, std::string& value,
                         const std::string& type, const std::string& help) {
-  return *verb.add_option(names, value, help)->type_name(type);
+  auto& option = *verb.add_option(names, value, help)->type_name(type);
+  if (type == "FILE") option.check(check_name);
+  return option;
 }
 
 CLI::Option& add_option(CLI::App& verb, const std::string& names,
@@ -60,9 +67,16 @@ CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
 CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
                          const std::string& help) {
   constexpr double kLeast = 0.001, kMost = 1e6;
+  // Range takes "nan", which is neither less nor more.
+  const auto is_number = [](const std::string& text) {
+    double number = 0;
+    return CLI::detail::lexical_cast(text, number) && number != number ? text + " is no number"
+                                                                       : std::string();
+  };
   return *verb.add_option(name, seconds, help)
               ->type_name("SECONDS")
-              ->check(CLI::Range(kLeast, kMost).description(""));
+              ->check(CLI::Range(kLeast, kMost).description(""))
+              ->check(is_number);
 }
 
 void require(CLI::Option& option) {
@@ -77,9 +91,7 @@ void add_cache_directory(CLI::App& verb, Given& given) {
   verb.add_option("--cache-dir", given.cache_directory,
                   "Cache directory [KILN_CACHE_DIR; default ~/.cache/kiln]")
       ->type_name("DIR")
-      ->check([](const std::string& name) {
-        return name.empty() ? std::string("the name is empty") : std::string();
-      });
+      ->check(check_name);
 }
 
 void add_read_only_caches(CLI::App& verb, Given& given) {

@@ -161,7 +161,7 @@ TEST_F(PrewarmService, TheJobsAreExplainedAndBadOnesAreUsageErrors) {
   EXPECT_NE(result.out.find("3 jobs: as asked; "), std::string::npos) << result.out;
   for (const auto* jobs : {"-1", "1025", "many", "1.5"})
     EXPECT_EQ(kiln(arguments(file, {"-j", jobs})).exit_code, 2) << jobs;
-  for (const auto* seconds : {"0", "-1", "soon"})
+  for (const auto* seconds : {"0", "-1", "soon", "nan"})
     EXPECT_EQ(kiln(arguments(file, {"--time-limit", seconds})).exit_code, 2) << seconds;
 }
 
