@@ -88,14 +88,6 @@ __device__ __forceinline__ float scaled(float all, float output_scale) {
   return all == 0 ? 0 : output_scale * device::reciprocal(all);
 }
 
-// Instructions come from memory like everything else, so both forms go through their arithmetic
-// once for nothing: that is over before attention is, where a block finds room beside it. Of so
-// many blocks most do not.
-constexpr u32 kMostEarlyBlocks = 256;
-__device__ __forceinline__ bool is_early() {
-  return gridDim.x * gridDim.y <= kMostEarlyBlocks;
-}
-
 // By some warps a row, each for its share of the dims; some lanes a split.
 template <u32 row_warps>
 __device__ __forceinline__ void reduce_by_warps(const Args& args) {
@@ -110,10 +102,10 @@ __device__ __forceinline__ void reduce_by_warps(const Args& args) {
   const u64 first = row * args.splits;
   const u32 dim = warp % row_warps * dims + lane % lanes * 8;
   const u16* from = args.partial_outputs + (first + lane / lanes) * kLatentDim + dim;
-  u32 splits = 0;
-  u64 to = none;
-  float sum = 0, reference = 0;
-  device::Words4 values[ahead][rounds] = {};
+  device::Words4 values[ahead][rounds];
+  device::wait_for_previous_kernels();
+  const u64 to = output_row(args, row);
+  const u32 splits = to == none ? 0 : args.splits;
   const auto load = [&](u32 begin) {
 #pragma unroll
     for (u32 n = 0; n < ahead; ++n)
@@ -122,44 +114,37 @@ __device__ __forceinline__ void reduce_by_warps(const Args& args) {
         values[n][i] = device::load_16_if(begin + n * at_once + lane / lanes < splits,
                                           from + (begin + n * at_once) * kLatentDim + i * 256);
   };
+  load(0);
+  const bool mine = lane < splits;
+  const float sum = mine ? args.partial_sums[first + lane] : 0;
+  const float reference = mine ? args.partial_maxima[first + lane] : 0;
+  // Without a branch here, some loads would come behind shuffles, which wait for others.
+  if (to == none) return;
+  const float maximum = sum != 0 ? reference : -1e30f;
+  const float weight = sum * device::power_of_2(maximum - largest(maximum));
+  const float factor = scaled(total(weight), args.output_scale);
+  float sums[rounds][8] = {};
 #pragma unroll 1
-  for (bool there = !is_early();; there = true) {
-    if (there) {
-      device::wait_for_previous_kernels();
-      to = output_row(args, row);
-      if (to != none) splits = args.splits;
-      load(0);
-      const bool mine = lane < splits;
-      sum = mine ? args.partial_sums[first + lane] : 0;
-      reference = mine ? args.partial_maxima[first + lane] : 0;
+  for (u32 begin = 0;;) {
+#pragma unroll
+    for (u32 n = 0; n < ahead; ++n) {
+      const float counts = __shfl_sync(0xffffffffu, weight,
+                                       static_cast<int>((begin + n * at_once + lane / lanes) % 32));
+#pragma unroll
+      for (u32 i = 0; i < rounds; ++i) add(sums[i], counts, values[n][i]);
     }
-    const float maximum = sum != 0 ? reference : -1e30f;
-    const float weight = sum * device::power_of_2(maximum - largest(maximum));
-    const float factor = scaled(total(weight), args.output_scale);
-    float sums[rounds][8] = {};
-#pragma unroll 1
-    for (u32 begin = 0;;) {
+    begin += ahead * at_once;
+    if (begin >= splits) break;
+    load(begin);
+  }
 #pragma unroll
-      for (u32 n = 0; n < ahead; ++n) {
-        const float counts = __shfl_sync(
-            0xffffffffu, weight, static_cast<int>((begin + n * at_once + lane / lanes) % 32));
+  for (u32 i = 0; i < rounds; ++i) {
+    if constexpr (at_once > 1)
 #pragma unroll
-        for (u32 i = 0; i < rounds; ++i) add(sums[i], counts, values[n][i]);
-      }
-      begin += ahead * at_once;
-      if (begin >= splits) break;
-      load(begin);
-    }
-#pragma unroll
-    for (u32 i = 0; i < rounds; ++i) {
-      if constexpr (at_once > 1)
-#pragma unroll
-        for (u32 k = 0; k < 8; ++k)
-          sums[i][k] += float_of(device::from_lane_across(bits_of(sums[i][k]), lanes));
-      if (to != none && lane < lanes)
-        device::store_16(args.output + to * kLatentDim + dim + i * 256, rounded(sums[i], factor));
-    }
-    if (there) return;
+      for (u32 k = 0; k < 8; ++k)
+        sums[i][k] += float_of(device::from_lane_across(bits_of(sums[i][k]), lanes));
+    if (lane < lanes)
+      device::store_16(args.output + to * kLatentDim + dim + i * 256, rounded(sums[i], factor));
   }
 }
 
@@ -178,66 +163,54 @@ __device__ __forceinline__ void reduce_by_block(const Args& args) {
   const u64 first = row * args.splits;
   const u16* from =
       args.partial_outputs + (first + own) * kLatentDim + blockIdx.y * kQuarterDims + dim;
-  u32 splits = 0;
-  u64 to = none;
-  float sum = 0, reference = 0;
-  device::Words4 values[ahead] = {};
+  device::Words4 values[ahead];
+  device::wait_for_previous_kernels();
+#pragma unroll
+  for (u32 n = 0; n < ahead; ++n)
+    values[n] =
+        device::load_16_if(own + n * at_once < args.splits, from + n * at_once * kLatentDim);
+  const bool mine = thread < args.splits;
+  const float sum = mine ? args.partial_sums[first + thread] : 0;
+  const float reference = mine ? args.partial_maxima[first + thread] : 0;
+  const u64 to = output_row(args, row);
+  const float maximum = sum != 0 ? reference : -1e30f;
+  const float of_warp = largest(maximum);
+  if (thread % 32 == 0) from_warps[0][thread / 32] = of_warp;
+  __syncthreads();
+  float of_all = from_warps[0][0];
+#pragma unroll
+  for (u32 i = 1; i < kWarps; ++i) of_all = device::larger(of_all, from_warps[0][i]);
+  const float weight = sum * device::power_of_2(maximum - of_all);
+  weights[thread] = weight;
+  const float warp_total = total(weight);
+  if (thread % 32 == 0) from_warps[1][thread / 32] = warp_total;
+  __syncthreads();
+  float all = 0;
+#pragma unroll
+  for (u32 i = 0; i < kWarps; ++i) all += from_warps[1][i];
+  const float factor = scaled(all, args.output_scale);
+  float sums[8] = {};
+#pragma unroll
+  for (u32 n = 0; n < ahead; ++n) add(sums, weights[own + n * at_once], values[n]);
 #pragma unroll 1
-  for (bool there = !is_early();; there = true) {
-    if (there) {
-      device::wait_for_previous_kernels();
-      splits = args.splits;
+  for (u32 split = own + ahead * at_once; split < args.splits; split += at_once)
+    add(sums, weights[split], device::load_16(from + (split - own) * kLatentDim));
 #pragma unroll
-      for (u32 n = 0; n < ahead; ++n)
-        values[n] = device::load_16_if(own + n * at_once < splits, from + n * at_once * kLatentDim);
-      const bool mine = thread < splits;
-      sum = mine ? args.partial_sums[first + thread] : 0;
-      reference = mine ? args.partial_maxima[first + thread] : 0;
-      to = output_row(args, row);
-    }
-    const float maximum = sum != 0 ? reference : -1e30f;
-    const float of_warp = largest(maximum);
-    if (thread % 32 == 0) from_warps[0][thread / 32] = of_warp;
-    __syncthreads();
-    float of_all = from_warps[0][0];
+  for (u32 k = 0; k < 8; ++k) sums[k] += float_of(device::from_lane_across(bits_of(sums[k]), 16));
+  if (thread % 32 < 16) {
 #pragma unroll
-    for (u32 i = 1; i < kWarps; ++i) of_all = device::larger(of_all, from_warps[0][i]);
-    const float weight = sum * device::power_of_2(maximum - of_all);
-    weights[thread] = weight;
-    const float warp_total = total(weight);
-    if (thread % 32 == 0) from_warps[1][thread / 32] = warp_total;
-    __syncthreads();
-    float all = 0;
-#pragma unroll
-    for (u32 i = 0; i < kWarps; ++i) all += from_warps[1][i];
-    const float factor = scaled(all, args.output_scale);
-    float sums[8] = {};
-#pragma unroll
-    for (u32 n = 0; n < ahead; ++n) {
-      const float counts = weights[own + n * at_once];
-      add(sums, counts, values[n]);
-    }
-#pragma unroll 1
-    for (u32 split = own + ahead * at_once; split < splits; split += at_once)
-      add(sums, weights[split], device::load_16(from + (split - own) * kLatentDim));
-#pragma unroll
-    for (u32 k = 0; k < 8; ++k) sums[k] += float_of(device::from_lane_across(bits_of(sums[k]), 16));
-    if (thread % 32 < 16) {
-#pragma unroll
-      for (u32 k = 0; k < 8; ++k) partial[thread / 32][dim + k] = sums[k];
-    }
-    __syncthreads();
-    float low = 0, high = 0;
-#pragma unroll
-    for (u32 i = 0; i < kWarps; ++i) {
-      low += partial[i][two];
-      high += partial[i][two + 1];
-    }
-    if (to != none && thread < kQuarterDims / 2)
-      *reinterpret_cast<u32*>(args.output + to * kLatentDim + blockIdx.y * kQuarterDims + two) =
-          device::bf16x2_of_floats(low * factor, high * factor);
-    if (there) return;
+    for (u32 k = 0; k < 8; ++k) partial[thread / 32][dim + k] = sums[k];
   }
+  __syncthreads();
+  float low = 0, high = 0;
+#pragma unroll
+  for (u32 i = 0; i < kWarps; ++i) {
+    low += partial[i][two];
+    high += partial[i][two + 1];
+  }
+  if (to != none && thread < kQuarterDims / 2)
+    *reinterpret_cast<u32*>(args.output + to * kLatentDim + blockIdx.y * kQuarterDims + two) =
+        device::bf16x2_of_floats(low * factor, high * factor);
 }
 
 __device__ __forceinline__ void reduce(const Args& args) {

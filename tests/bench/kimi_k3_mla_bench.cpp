@@ -1,8 +1,10 @@
 // Device time of Kimi-K3 MLA over an FP8 paged cache: the rows of the published benchmark, each
-// call a replayed graph after a flush of L2, beside the two ideals of this device: reading every
-// key once, at the rate that a plain reading kernel reaches in the same run, and the products at
-// the matrix units' rate. Some rows of each output are held against the reference in fp32 on the
-// device when they were timed: a wrong one refuses the row and fails the run. Needs a GPU.
+// call in a replayed graph between two events (1.3 us by themselves), behind other memory being
+// written and yet other read, so that L2 has nothing of the call's and nothing to write back;
+// beside the two ideals of this device: reading every key once, at the rate that a plain reading
+// kernel reaches in the same run, and the products at the matrix units' rate. Some rows of each
+// output are held against the reference in fp32 on the device when they were timed: a wrong one
+// refuses the row and fails the run. Needs a GPU.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -51,6 +53,7 @@ class Bench {
         runtime_(&runtime),
         stream_(driver.stream()),
         flushed_(driver.buffer(bench::kFlushBytes)),
+        other_(driver.buffer(bench::kFlushBytes)),
         codes_(random_codes(std::size_t{1} << 24, -kUnit, kUnit, 1)),
         cache_(driver, kLongRows, codes_),
         reference_(must(DeviceReference::create(runtime, driver))),
@@ -62,18 +65,16 @@ class Bench {
     flush_ = bench::prepare_flush(runtime, flushed_.address());
     read_ = must(runtime.get(read));
     sm_count_ = must(runtime.device()).sm_count;
+    clean_ = prepare_reading(other_.address(), bench::kFlushBytes);
   }
 
   /// Bytes a second that a kernel reads which does nothing else, over 2 GiB.
   void measure_reading() {
     const std::size_t bytes = std::size_t{2} << 30;
     const auto memory = driver_->buffer(bytes);
-    auto launch = must(runtime_->launches().prepare(
-        read_, {.grid_blocks = {sm_count_ * 4}, .block_threads = {512}}, memory.address(),
-        static_cast<u64>(bytes / 16), flushed_.address()));
-    const auto taken = times([&] { must(launch.launch(stream_.handle())); }, false);
+    auto launch = prepare_reading(memory.address(), bytes);
     std::vector<double> rates;
-    for (const double microseconds : taken)
+    for (const double microseconds : times([&] { must(launch.launch(stream_.handle())); }))
       rates.push_back(static_cast<double>(bytes) / microseconds / 1e6);
     read_rate_ = bench::quantile(rates, 0.5) * 1e12;
     report_->add("reading 2 GiB", "TB/s", rates, {});
@@ -82,7 +83,7 @@ class Bench {
   void row(const LongRow& row) {
     const auto made = must(DeviceRow::make(*driver_, cache_, row, codes_, sm_count_));
     auto launches = must(attention_.prepare(made.arguments, made.plan));
-    const auto taken = times([&] { must(launches.launch(stream_.handle())); }, true);
+    const auto taken = times([&] { must(launches.launch(stream_.handle())); });
     if (!is_right(made)) return;
 
     const double memory = static_cast<double>(row.batch * row.keys * kKeyDim) / read_rate_ * 1e6;
@@ -116,24 +117,26 @@ class Bench {
     return all_right_ = false;
   }
 
-  /// Microseconds of a launch in a replayed graph; `cold`: less what the flush before it takes.
+  LaunchDescriptor prepare_reading(std::uint64_t memory, std::size_t bytes) {
+    return must(runtime_->launches().prepare(
+        read_, {.grid_blocks = {sm_count_ * 4}, .block_threads = {512}}, memory,
+        static_cast<u64>(bytes / 16), flushed_.address()));
+  }
+
+  /// Microseconds of `work` in a replayed graph, over a cold L2.
   template <class Work>
-  std::vector<double> times(const Work& work, bool cold) {
-    const auto capture = [&](bool with_work) {
-      return driver_->capture(stream_, [&] {
-        if (cold) must(flush_.launch(stream_.handle()));
-        if (with_work) work();
-      });
-    };
-    std::vector<kiln::test::Graph> graphs;
-    graphs.push_back(capture(true));
-    if (cold) graphs.push_back(capture(false));
+  std::vector<double> times(const Work& work) {
+    const kiln::test::Interval interval(driver_->shared_functions());
+    const auto graph = driver_->capture(stream_, [&] {
+      must(flush_.launch(stream_.handle()));
+      must(clean_.launch(stream_.handle()));
+      interval.around(stream_, work);
+    });
     std::vector<double> taken;
     for (int round = -3; round < report_->rounds(); ++round) {
-      std::vector<double> of_round;
-      for (const auto& graph : graphs)
-        of_round.push_back(driver_->time(stream_, [&] { graph.launch(stream_); }));
-      if (round >= 0) taken.push_back(of_round[0] - (cold ? of_round[1] : 0));
+      graph.launch(stream_);
+      const double microseconds = interval.microseconds();
+      if (round >= 0) taken.push_back(microseconds);
     }
     return taken;
   }
@@ -143,11 +146,13 @@ class Bench {
   Runtime* runtime_;
   kiln::test::Stream stream_;
   DeviceBuffer flushed_;
+  DeviceBuffer other_;
   std::vector<u8> codes_;
   LongCache cache_;
   DeviceReference reference_;
   Attention attention_;
   LaunchDescriptor flush_{};
+  LaunchDescriptor clean_{};
   Kernel read_{};
   u32 sm_count_ = 0;
   double read_rate_ = 1;

@@ -56,6 +56,7 @@ namespace kiln::test {
   KILN_FUNCTION(cuGraphExecDestroy)               \
   KILN_FUNCTION(cuEventCreate)                    \
   KILN_FUNCTION(cuEventRecord)                    \
+  KILN_FUNCTION(cuEventRecordWithFlags)           \
   KILN_FUNCTION(cuEventSynchronize)               \
   KILN_FUNCTION(cuEventElapsedTime)               \
   KILN_FUNCTION(cuEventDestroy)
@@ -184,6 +185,40 @@ class Graph {
   std::shared_ptr<const DriverFunctions> driver_;
   CUgraph graph_ = nullptr;
   CUgraphExec handle_ = nullptr;
+};
+
+/// Two events that are nodes of a graph, and the time between them.
+class Interval {
+ public:
+  explicit Interval(std::shared_ptr<const DriverFunctions> driver) : driver_(std::move(driver)) {
+    for (CUevent& event : events_) KILN_CU(driver_, cuEventCreate, &event, CU_EVENT_DEFAULT);
+  }
+  Interval(const Interval&) = delete;
+  Interval& operator=(const Interval&) = delete;
+  ~Interval() {
+    for (CUevent event : events_) driver_->cuEventDestroy_(event);
+  }
+  /// The graph that `stream` captures has one before and one behind what `work` enqueues.
+  template <class Work>
+  void around(const Stream& stream, Work&& work) const {
+    record(events_[0], stream);
+    std::forward<Work>(work)();
+    record(events_[1], stream);
+  }
+  /// Microseconds in the last replay, which it waits for.
+  double microseconds() const {
+    float milliseconds = 0;
+    KILN_CU(driver_, cuEventSynchronize, events_[1]);
+    KILN_CU(driver_, cuEventElapsedTime, &milliseconds, events_[0], events_[1]);
+    return 1000.0 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  void record(CUevent event, const Stream& stream) const {
+    KILN_CU(driver_, cuEventRecordWithFlags, event, stream.handle(), CU_EVENT_RECORD_EXTERNAL);
+  }
+  std::shared_ptr<const DriverFunctions> driver_;
+  CUevent events_[2] = {};
 };
 
 /// A context of its own, current while it lives.
