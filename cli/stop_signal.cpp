@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <system_error>
 
 namespace kiln::cli {
 namespace {
@@ -21,7 +22,12 @@ StopSignal::StopSignal() {
   sigaddset(&signals_, SIGTERM);
   // Threads that are made from now on inherit it, so that only the waiter gets them.
   ::pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  waiter_ = std::thread([this] { wait(); });
+  try {
+    waiter_ = std::thread([this] { wait(); });
+  } catch (const std::system_error&) {
+    // No thread can be made: the signals end this process at once, as they end any other.
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
 }
 
 void StopSignal::wait() {
@@ -41,6 +47,7 @@ void StopSignal::wait() {
 }
 
 StopSignal::~StopSignal() {
+  if (!waiter_.joinable()) return;
   end_.request_stop();
   waiter_.join();
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);

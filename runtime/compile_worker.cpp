@@ -115,7 +115,7 @@ int serve_compiles() {
   // Where memory runs out, the kernel is to take a worker before the process that serves.
   write_to("/proc/self/oom_score_adj", "1000");
   BackgroundThreads threads;
-  if (!threads.start([parent] { end_with(parent); })) ::_exit(1);
+  if (!threads.start([parent] { end_with(parent); })) ::_exit(kNoThreadExit);
   std::optional<Compiler> compiler;
   std::string message(kFrameHead, '\0');
   while (receive(message.data(), kFrameHead)) {

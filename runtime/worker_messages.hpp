@@ -47,4 +47,7 @@ std::string framed(std::string_view message);
 std::uint64_t frame_size(std::string_view head);
 inline constexpr std::uint64_t kMostFrameBytes = std::uint64_t{1} << 31;
 
+/// The exit code of a worker that can make no thread.
+inline constexpr int kNoThreadExit = 71;
+
 }  // namespace kiln

@@ -41,6 +41,8 @@ std::string end_text(std::optional<int> status) {
     if (number == SIGKILL) text += ", as the kernel does when memory runs out";
     return text;
   }
+  if (WEXITSTATUS(*status) == kNoThreadExit)
+    return "can make no thread; allow this process more of them, as by ulimit -u";
   return "ended with exit code " + std::to_string(WEXITSTATUS(*status));
 }
 

@@ -289,5 +289,18 @@ TEST_F(PrewarmService, RecordingsAreMergedAndCompared) {
   EXPECT_EQ(kiln({"manifest", "diff", one, "/no/such"}).exit_code, 2);
 }
 
+#ifndef KILN_SANITIZE  // which makes threads of its own
+// As in a container whose limit of processes is reached: here no thread's stack finds room.
+TEST_F(PrewarmService, SaysSoWhereNoThreadCanBeMade) {
+  auto wish = request(arguments(recording({{"small", ""}}), {"--json"}));
+  wish.arguments.insert(wish.arguments.begin(),
+                        {"/bin/sh", "-c", "ulimit -s 68719476736 && exec \"$@\"", "sh"});
+  const auto result = run_process(wish);
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_EQ(report_of(result)["failed"], 1) << result.out;
+  EXPECT_NE(result.err.find("ulimit -u"), std::string::npos) << result.err;
+}
+#endif
+
 }  // namespace
 }  // namespace kiln::test
