@@ -64,6 +64,15 @@ CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
   return *verb.add_flag(names, value, help);
 }
 
+CLI::Option& decimal(CLI::Option& option) {
+  return *option.check([](const std::string& text) {
+    const bool digits =
+        std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (digits && (text.size() == 1 || !text.starts_with('0'))) return std::string();
+    return text + " must be decimal digits without a 0 before them";
+  });
+}
+
 CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
                          const std::string& help) {
   constexpr double kLeast = 0.001, kMost = 1e6;
@@ -119,11 +128,11 @@ void add_remote_key(CLI::App& verb, Given& given) {
 }
 
 void add_jobs(CLI::App& verb, Given& given) {
-  verb.add_option_function<int>(
-          "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },
-          "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
-      ->type_name("N")
-      ->check(CLI::Range(0, kMostJobs).description(""));
+  decimal(*verb.add_option_function<int>(
+                   "-j,--jobs", [&given](int jobs) { given.jobs = static_cast<unsigned>(jobs); },
+                   "Compiles at a time, 0 for one a processor [KILN_JOBS; default 0]")
+               ->type_name("N")
+               ->check(CLI::Range(0, kMostJobs).description("")));
 }
 
 void add_key(CLI::App& verb, std::string& key, const std::string& name) {

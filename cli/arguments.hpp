@@ -48,6 +48,9 @@ CLI::Option& add_words(CLI::App& verb, const std::string& name, std::vector<std:
 CLI::Option& add_flag(CLI::App& verb, const std::string& names, bool& value,
                       const std::string& help);
 
+/// Refuses a number that CLI11 would not take for decimal: 010 would be 8.
+CLI::Option& decimal(CLI::Option& option);
+
 /// A time that is more than nothing.
 CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& seconds,
                          const std::string& help);

@@ -182,15 +182,15 @@ Verb add_bench(CLI::App& kiln) {
   const auto arguments = std::make_shared<Arguments>();
   require(add_option(verb, "--kernel", arguments->kernel, "NAME",
                      "A kernel of Kiln: " + known_benches()));
-  verb.add_option("--tokens", arguments->tokens, "Tokens of a call, with commas [1,8,64]")
-      ->type_name("N")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(std::uint64_t{1}, kernels::kMostBenchTokens).description(""));
-  verb.add_option("--rounds", arguments->rounds, "Rounds, a multiple of 4 from 8 on [40]")
-      ->type_name("N")
-      ->check(CLI::Range(8u, kMostRounds).description(""))
-      ->check([](const std::string& text) {
+  decimal(*verb.add_option("--tokens", arguments->tokens, "Tokens of a call, with commas [1,8,64]")
+               ->type_name("N")
+               ->delimiter(',')
+               ->allow_extra_args(false)
+               ->check(CLI::Range(std::uint64_t{1}, kernels::kMostBenchTokens).description("")));
+  decimal(*verb.add_option("--rounds", arguments->rounds, "Rounds, a multiple of 4 from 8 on [40]")
+               ->type_name("N")
+               ->check(CLI::Range(8u, kMostRounds).description("")))
+      .check([](const std::string& text) {
         // Of a number it is enough to look at the last two digits.
         const auto digits = text.substr(text.size() > 2 ? text.size() - 2 : 0);
         return std::atoi(digits.c_str()) % 4 == 0 ? std::string()

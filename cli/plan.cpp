@@ -76,9 +76,9 @@ Outcome run(const Arguments& arguments, Output& output) {
 template <class Number>
 CLI::Option& add_number(CLI::App& verb, const std::string& name, Number& value, Number least,
                         Number most, const std::string& help) {
-  return *verb.add_option(name, value, help)
-              ->type_name("N")
-              ->check(CLI::Range(least, most).description(""));
+  return decimal(*verb.add_option(name, value, help)
+                      ->type_name("N")
+                      ->check(CLI::Range(least, most).description("")));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "kernel_src/argument_checks.hpp"
 
+#include <array>
+#include <charconv>
+
 namespace kiln::kernels {
 namespace {
 
@@ -13,6 +16,11 @@ std::string hexadecimal(std::uintptr_t value) {
 }
 
 }  // namespace
+
+std::string text_of(float value) {
+  std::array<char, 32> digits{};
+  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
+}
 
 Error ArgumentChecks::wrong(std::string_view name, const std::string& value,
                             const std::string& allowed) const {

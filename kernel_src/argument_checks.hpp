@@ -11,6 +11,9 @@
 
 namespace kiln::kernels {
 
+/// The shortest text that is this float: std::to_string shows six decimals, which may all be 0.
+std::string text_of(float value);
+
 struct ArgumentChecks {
   std::string_view kernel;  // named first in every message
 

@@ -111,6 +111,10 @@ Status check_output(const Key& key, const Arguments& arguments) {
 
 Status check(const Key& key, const Arguments& given) {
   if (Status good = check(key); !good) return good;
+  if (given.tokens > kMostTokens)
+    return kCheck.wrong(
+        "tokens", std::to_string(given.tokens),
+        "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   if (given.tokens == 0) return {};
   const Arguments arguments = with_strides(key, given);
   if (Status good = kCheck.pointer("query", arguments.query, 16); !good) return good;
@@ -171,10 +175,6 @@ Status check_launch(const Key& key, const Arguments& arguments) {
   if (arguments.tokens == 0)
     return kCheck.wrong("tokens", "0",
                         "there is nothing to prepare; launch() takes it and does nothing");
-  if (arguments.tokens > kMostTokens)
-    return kCheck.wrong(
-        "tokens", std::to_string(arguments.tokens),
-        "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   return check(key, arguments);
 }
 

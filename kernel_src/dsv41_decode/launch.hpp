@@ -71,8 +71,8 @@ class Decode {
   static Result<Decode> create(Runtime& runtime, const Program& program);
 
   /// Prepares a launch for the current context's device; compiles first where no warmup has.
-  /// Errors  invalid_argument as check(), for more than kMostTokens tokens and for zero tokens,
-  ///         which have no launch; and all that Runtime::get and LaunchPool::prepare give
+  /// Errors  invalid_argument as check() and for zero tokens, which have no launch; and all that
+  /// Runtime::get and LaunchPool::prepare give
   Result<LaunchDescriptor> prepare(const Arguments& arguments, Overlap overlap = Overlap::no) const;
 
   /// Points a prepared launch at other arguments, of any number of tokens but zero. Allocates

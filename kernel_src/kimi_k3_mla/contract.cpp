@@ -79,7 +79,7 @@ Status check_options(const Unsupported& given) {
     return unsupported("dcp_ranks", std::to_string(given.dcp_ranks),
                        "these kernels know no decode context parallelism (DCP); it must be 1");
   if (given.skip_softmax_threshold != 0)
-    return unsupported("skip_softmax_threshold", std::to_string(given.skip_softmax_threshold),
+    return unsupported("skip_softmax_threshold", text_of(given.skip_softmax_threshold),
                        "these kernels skip no key; it must be 0");
   if (given.fp16_softmax)
     return unsupported("fp16_softmax", "true",
@@ -249,14 +249,14 @@ Status check_output(const Arguments& given) {
 
 Status check_scales(const Arguments& given, Call& call) {
   if (!std::isfinite(given.softmax_scale) || given.softmax_scale <= 0)
-    return kCheck.wrong("softmax_scale", std::to_string(given.softmax_scale),
+    return kCheck.wrong("softmax_scale", text_of(given.softmax_scale),
                         "it must be finite and above 0");
   if (!std::isfinite(given.output_scale))
-    return kCheck.wrong("output_scale", std::to_string(given.output_scale), "it must be finite");
+    return kCheck.wrong("output_scale", text_of(given.output_scale), "it must be finite");
   call.softmax_scale_log2 =
       static_cast<float>(static_cast<double>(given.softmax_scale) * 1.4426950408889634);
   if (!std::isfinite(call.softmax_scale_log2))
-    return kCheck.wrong("softmax_scale", std::to_string(given.softmax_scale),
+    return kCheck.wrong("softmax_scale", text_of(given.softmax_scale),
                         "times log2(e) it must fit fp32");
   call.output_scale = given.output_scale;
   return {};

@@ -30,6 +30,12 @@ constexpr u64 clusters_of(u32 sm_count, u32 blocks) {
 /// The most splits of so many tiles.
 u64 most_splits_of(u64 tiles, const Constants& constants);
 
+/// With more items than this the planner splits none: all that could be won is a part of the last
+/// wave, and behind so many full ones that is less than kLeastTailGain.
+constexpr u64 most_split_items(u64 clusters) {
+  return static_cast<u64>(1 / kLeastTailGain + 1) * clusters;
+}
+
 /// As many as fill the machine once, without a ragged last wave.
 u64 row_tile_split(u64 items, u64 tiles, u64 clusters, const Constants& constants);
 

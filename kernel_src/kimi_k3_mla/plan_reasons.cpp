@@ -70,9 +70,10 @@ std::vector<std::string> reasons(const Problem& problem, u32 sm_count, const Con
   if (problem.split != 0) {
     words.push_back("split: " + std::to_string(problem.split) + ", as asked for");
   } else if (!wide) {
-    words.push_back("split: " + std::to_string(made->num_split) + "; " + std::to_string(clusters) +
-                    (made->cluster_blocks == 1 ? " SMs" : " pairs of SMs") + " hold " +
-                    std::to_string(made->items) + " items " +
+    words.push_back("split: " + std::to_string(made->num_split) + "; " +
+                    counted(clusters, made->cluster_blocks == 1 ? "SM" : "pair") +
+                    (made->cluster_blocks == 1 ? "" : " of SMs") +
+                    (clusters == 1 ? " holds " : " hold ") + counted(made->items, "item") + " " +
                     counted(clusters / made->items, "time") + "; at least 1, at most " +
                     std::to_string(most_splits_of(tiles, constants)) +
                     " of two tiles of 128 keys or more");

@@ -17,6 +17,9 @@ TEST_F(Bench, FaultsOfItsCommandLineAreNamed) {
       {{"bench", "--kernel", kKernel, "--tokens", "1,many"}, "--tokens"},
       {{"bench", "--kernel", kKernel, "--rounds", "4"}, "--rounds"},
       {{"bench", "--kernel", kKernel, "--rounds", "110"}, "110 is not a multiple of 4"},
+      {{"bench", "--kernel", kKernel, "--rounds", "012"}, "--rounds: 012 must be decimal digits"},
+      {{"bench", "--kernel", kKernel, "--rounds", "0x14"}, "--rounds: 0x14 must be decimal digits"},
+      {{"bench", "--kernel", kKernel, "--tokens", "8,010"}, "--tokens: 010 must be decimal digits"},
   };
   for (const auto& [arguments, said] : faults) {
     const auto result = kiln(arguments);

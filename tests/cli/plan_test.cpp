@@ -113,6 +113,8 @@ TEST_F(PlanVerb, RefusesWhatIsNoCall) {
        "65535"},
       {{"plan", "kimi_k3_mla", "--heads", "12", "--batch", "1", "--q", "1", "--kv", "2147483648"},
        "--kv"},
+      {{"plan", "kimi_k3_mla", "--heads", "012", "--batch", "1", "--q", "1", "--kv", "1"},
+       "--heads: 012 must be decimal digits without a 0 before them"},
       // Each is allowed alone; together they are too many for a grid.
       {{"plan", "kimi_k3_mla", "--heads", "128", "--batch", "1", "--q", "65536", "--kv", "4096"},
        "row tiles of a request is 87382; it must be at most 65535"},

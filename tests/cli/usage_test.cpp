@@ -76,6 +76,7 @@ TEST_F(Usage, EachFaultOfTheCommandLineExitsWith2AndSaysWhatIsWrong) {
       {{"compile"}, "FILE"},
       {{"completion", "csh"}, "fish"},
       {{"doctor", "-j", "many"}, "--jobs"},
+      {{"doctor", "-j", "010"}, "--jobs"},
       {{"doctor", "--arch", "sm_90a,"}, "empty"},
   };
   for (const auto& fault : faults) {

@@ -122,6 +122,7 @@ TEST(SwapabArguments, EachWrongOneIsNamedWithItsValueAndWhatIsAllowed) {
                "be at least 127"},
            Row{[](A& a) { a.scale_group_stride_words = ~std::uint64_t{0}; },
                "scale_group_stride_words is 18446744073709551615"},
+           Row{[](A& a) { a.tokens = 65536; }, "tokens is 65536; it must be at most 65535"},
            Row{[](A& a) { a.rope_positions = 0; }, "rope_positions is 0; it must be from 1"},
            Row{[](A& a) { a.rope_positions = ~std::uint64_t{0}; }, "to 281474976710656"},
        }) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,6 +107,29 @@ TEST(KimiK3Layer, TakesOnlyWhatItRegisteredWithinItsWorkspace) {
             ASSERT_EQ(made->cluster_blocks, mla::attend::cluster_blocks(made->row_tile));
           }
     }
+}
+
+// Requests beyond those that the layer looks at need no workspace, however many it is built for.
+TEST(KimiK3Layer, AsksForTheWorkspaceOfAllItsStepsWithoutPlanningThemAll) {
+  for (const auto& device : {device_of("sm_90a", 20), device_of("sm_90a", 7)})
+    for (const u64 keys : {u64{5000}, u64{9000}, u64{131072}, u64{1} << 24}) {
+      const Dispatch dispatch = dispatch_for(
+          {.tp = 8, .max_batch = 60 * device.sm_count, .max_query = 11, .max_keys = keys}, device);
+      u64 most = 0;
+      for (u64 batch = 1; batch <= dispatch.layer.max_batch; ++batch)
+        for (const u64 query :
+             {u64{1}, u64{2}, u64{3}, u64{4}, u64{5}, u64{6}, u64{7}, u64{8}, u64{11}}) {
+          const auto made = mla::plan({.heads = 12, .batch = batch, .query = query, .keys = keys},
+                                      device.sm_count, dispatch.constants);
+          ASSERT_TRUE(made) << message_of(made);
+          most = std::max(most, workspace_bytes(*made));
+        }
+      EXPECT_EQ(dispatch.workspace_bytes, most) << device.sm_count << " SMs, " << keys << " keys";
+    }
+  // Planning each of them takes longer than a test may.
+  const auto start = std::chrono::steady_clock::now();
+  dispatch_for({.tp = 8, .max_batch = 65535, .max_query = 2048});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
 TEST(KimiK3Layer, SplitsLessWhereAPlanWouldNotFitTheWorkspace) {

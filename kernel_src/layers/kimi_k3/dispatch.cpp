@@ -64,14 +64,17 @@ Status check_device(const DeviceInfo& device) {
 Result<u64> most_workspace_bytes(const Dispatch& dispatch) {
   u64 most = 0;
   const LayerOptions& layer = dispatch.layer;
-  for (u64 batch = 1; batch <= layer.max_batch; ++batch)
-    for (u64 query = 1;; query = query < kFewTokens ? query + 1 : query * 2) {
-      const u64 tokens = std::min(query, layer.max_query);
+  for (u64 query = 1;; query = query < kFewTokens ? query + 1 : query * 2) {
+    const u64 tokens = std::min(query, layer.max_query);
+    // With a split of the layer's own the most requests need the most.
+    for (u64 batch = layer.split != 0 ? layer.max_batch : 1; batch <= layer.max_batch; ++batch) {
       KILN_TRY(const Plan made, plan_of(dispatch, {batch, tokens, layer.max_keys}));
       most = std::max(most, workspace_bytes(made));
-      if (tokens == layer.max_query) break;
+      const u64 clusters = mla::clusters_of(dispatch.constants.sm_count, made.cluster_blocks);
+      if (made.items > mla::most_split_items(clusters)) break;
     }
-  return most;
+    if (tokens == layer.max_query) return most;
+  }
 }
 
 void add(std::vector<mla::attend::Key>& keys, const mla::attend::Key& key) {
