@@ -66,28 +66,21 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
       smaller(item.see_from + item.first_row / static_cast<int>(args.heads), item.keys);
   // The page that this warpgroup scores, and the other one of the tile.
   Turn own(half), other(1 - half);
-  // Whether page 0 or 1 of a tile of the block was brought.
-  const auto is_there = [&](int tile, u32 page) {
-    return tile < item.last_tile &&
-           tile * static_cast<int>(kTileKeys) + static_cast<int>(page * kPageKeys) < item.keys;
-  };
+  int own_page = item.first_tile * 2 + static_cast<int>(half);
+  const int pages_end = item.pages_end();
   float scores[kHeld];
-  const auto start_own_page = [&](int tile) {
-    start_page<Products>(scores, own, is_there(tile, half));
-  };
-  bool start = true;
-  if constexpr (early) start_own_page(item.first_tile);
+  if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
 #pragma unroll 1
   for (int tile = item.first_tile; tile < item.last_tile; ++tile) {
-    if constexpr (!early) start_own_page(tile);
+    if constexpr (!early) start_page<Products>(scores, own, own_page < pages_end);
     Products::wait(scores);
     float exponents[kHeld];
     scale(exponents, scores, columns, args.score_scale);
     const int first_key = tile * static_cast<int>(kTileKeys);
     if (first_key + static_cast<int>(kTileKeys) > all_see)
       mask(exponents, args, item, first_key + static_cast<int>(half * kPageKeys) + in_page);
-    const u32 weights =
-        shared_at(kAt.weights) + static_cast<u32>(tile) % 2 * (kTerms * kColumns * kTileKeys);
+    const u32 weights = shared_at(kAt.weights) + static_cast<u32>(tile - item.first_tile) % 2 *
+                                                     (kTerms * kColumns * kTileKeys);
     float sums[kOwn];
     weigh(sums, exponents, weights, half);
     Products::publish();
@@ -96,24 +89,26 @@ __device__ __forceinline__ void attend_to_tiles(Columns& columns, Outputs& outpu
     own.next();
     other.next();
     other.next();
+    own_page += 2;
     const u32 own_at = page_at(own_stage), other_at = page_at(other_stage);
     const u32 pages[2] = {half == 0 ? own_at : other_at, half == 0 ? other_at : own_at};
-    if (is_there(tile, 1 - half)) wait_for(full_at(other_stage), other_parity);
+    if (tile * 2 + 1 - static_cast<int>(half) < pages_end)
+      wait_for(full_at(other_stage), other_parity);
     if (item.keys - first_key < static_cast<int>(kTileKeys)) {
       device::barrier_sync(kConsumerBarrier, kConsumerThreads);  // all scores are there
       clear_values(own_at, item.keys - first_key - static_cast<int>(half * kPageKeys));
     }
+    const bool start = tile == item.first_tile;
     if (device::barrier_any(kConsumerBarrier, kConsumerThreads, start || !fit(exponents))) {
       set_references(exponents, columns, outputs, start);
       weigh(sums, exponents, weights, half);
       Products::publish();
       device::barrier_sync(kConsumerBarrier, kConsumerThreads);
     }
-    start = false;
 #pragma unroll
     for (u32 i = 0; i < kOwn; ++i) columns.sum[i] += sums[i];
     add_values<Products, early ? 1 : 0>(outputs, weights, pages, [&] {
-      if constexpr (early) start_own_page(tile + 1);
+      if constexpr (early) start_page<Products>(scores, own, own_page < pages_end);
     });
     done_with(own_stage);
     done_with(other_stage);
