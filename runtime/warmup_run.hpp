@@ -122,7 +122,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::deque<Task*> busy_;                     // somebody else compiles them
   bool work_is_shared_ = false;
   unsigned busy_in_a_row_ = 0;
-  Clock::time_point last_end_ = start_;   // when a kernel had its outcome
+  Clock::time_point last_end_ = start_;  // when a kernel had its outcome
   std::chrono::microseconds longest_compile_{};
   Clock::time_point last_news_ = start_;  // when the driver was told
   std::minstd_rand random_{random_seed()};

@@ -32,13 +32,16 @@ TEST(JobCount, IsWhatProcessorsMemoryAndWishesAllow) {
   for (const auto& row : std::vector<Row>{
            {0, 16, {}, 16, "16 jobs: 16 by somebody; nothing limits memory"},
            {0, 1.5, {}, 2, "2 jobs: 1.5 by somebody; nothing limits memory"},
-           {0, 0.25, 900, 1, "1 job: 0.25 by somebody; 900 MiB by something hold 9 compiles of 100 MiB"},
+           {0, 0.25, 900, 1,
+            "1 job: 0.25 by somebody; 900 MiB by something hold 9 compiles of 100 MiB"},
            {3, 16, 900, 3, "3 jobs: as asked; 900 MiB by something hold 9 compiles of 100 MiB"},
            {0, 16, 450, 4,
-            "4 jobs: 450 MiB by something hold 4 compiles of 100 MiB, which is fewer than 16 (16 by "
+            "4 jobs: 450 MiB by something hold 4 compiles of 100 MiB, which is fewer than 16 (16 "
+            "by "
             "somebody)"},
            {8, 2, 250, 2,
-            "2 jobs: 250 MiB by something hold 2 compiles of 100 MiB, which is fewer than 8 (as asked)"},
+            "2 jobs: 250 MiB by something hold 2 compiles of 100 MiB, which is fewer than 8 (as "
+            "asked)"},
            {0, 16, 20, 1,
             "1 job: 20 MiB by something hold 0 compiles of 100 MiB, which is fewer than 16 (16 by "
             "somebody)"}}) {
