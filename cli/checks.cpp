@@ -298,7 +298,9 @@ Check check_jobs(const Settings& settings) {
   const auto processors = std::max(1u, std::thread::hardware_concurrency());
   return {.name = "jobs",
           .lines = {jobs != 0 ? std::to_string(jobs)
-                              : std::to_string(processors) + ", one a processor"},
+                              : std::to_string(processors) +
+                                    ", one a processor; fewer where a quota or memory allows no "
+                                    "more, which each warmup says"},
           .origin = origin_of(settings.origins.jobs),
           .facts = {{"jobs", jobs != 0 ? jobs : processors}}};
 }

@@ -11,9 +11,11 @@ namespace kiln {
 namespace {
 
 Error cannot_load(const NvrtcFiles& files, std::string why) {
-  return Error(ErrorCode::no_toolchain, "cannot load NVRTC from " + files.library.string() +
-                                            " (found through " + files.how_found +
-                                            "): " + std::move(why));
+  // A worker is told which files, and not how they were found.
+  const auto found =
+      files.how_found.empty() ? std::string() : " (found through " + files.how_found + ")";
+  return Error(ErrorCode::no_toolchain,
+               "cannot load NVRTC from " + files.library.string() + found + ": " + std::move(why));
 }
 
 std::string loader_error() {

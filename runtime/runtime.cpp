@@ -293,10 +293,12 @@ Result<Kernel> Runtime::get(KernelId id) {
     api = opened.get();
   }
   KILN_TRY(const auto device, api->current_device());
-  if (device < 0) [[unlikely]]
+  if (device < 0) [[unlikely]] {
+    if (state_->registry.at(id) == nullptr) return unknown_id(id);
     return Error(ErrorCode::no_device,
                  "no CUDA context is current on this thread: call cudaSetDevice, or make one "
                  "current with cuCtxSetCurrent, before Runtime::get");
+  }
   return get(id, device);
 }
 

@@ -41,6 +41,16 @@ TEST_F(Preparation, AClusterChangesOnlyWithItsDeviceCurrent) {
   EXPECT_TRUE(launch->set_cluster({4}));
 }
 
+// A device would not help.
+TEST_F(Preparation, AnUnknownIdIsNamedWithoutAContextToo) {
+  std::thread([&] {
+    EXPECT_EQ(runtime_->get(KernelId{0}).error().code(), ErrorCode::no_device);
+    const auto unknown = runtime_->get(KernelId{7});
+    ASSERT_FALSE(unknown);
+    EXPECT_NE(message_of(unknown).find("kernel id 7 is not registered"), std::string::npos);
+  }).join();
+}
+
 constexpr std::string_view kSingleClusterSource = R"(
 extern "C" __global__ void __cluster_dims__(1, 1, 1) entry(int* out) { out[0] = 1; }
 )";
