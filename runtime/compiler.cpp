@@ -1,6 +1,8 @@
 #include "runtime/compiler.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "runtime/architecture.hpp"
@@ -196,13 +198,22 @@ Result<const NvrtcLibrary*> Compiler::library() {
     if (!now || now->toolchain() != search_.found->toolchain())
       return replaced_error(*search_.found);
     const InCompiler inside;
-    end_compiles_at_exit();
+    // Never destroyed: exit() may come while a thread is here.
+    static constinit ForkMutex first_use;
+    static auto& used = *new std::set<std::string>;
+    const std::lock_guard one_at_a_time(first_use);
+    auto name = search_.found->library.string() + '\n' + now->toolchain().to_text();
+    const bool is_first = !used.contains(name);
+    if (is_first) end_compiles_at_exit();
     auto opened = NvrtcLibrary::open(*search_.found);
-    end_compiles_at_exit();
+    if (is_first) end_compiles_at_exit();
     if (!opened) return opened.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
-    compile_nothing(*library_);
-    end_compiles_at_exit();
+    if (is_first) {
+      compile_nothing(*library_);
+      end_compiles_at_exit();
+      used.insert(std::move(name));
+    }
     loaded_.store(true, std::memory_order_release);
   }
   return library_.get();

@@ -1,8 +1,6 @@
 #include "runtime/deep_stack.hpp"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +13,6 @@ constexpr std::size_t kEnough = std::size_t{4} << 20;
 constexpr std::size_t kDeep = std::size_t{16} << 20;
 
 bool has_room() {
-  // Of the first thread only its limit is told without reading all mappings.
-  if (::gettid() == ::getpid()) {
-    rlimit limit{};
-    return ::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur >= kEnough;
-  }
   pthread_attr_t attributes;
   if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return false;
   void* bottom = nullptr;

@@ -19,8 +19,9 @@ void watch_forks() noexcept {
   static const int registered =
       pthread_atfork(detail::before_fork, detail::after_fork_in_parent, [] {
         const auto generation = detail::fork_count.fetch_add(1, std::memory_order_relaxed) + 1;
-        // Those threads are not here.
-        if (detail::threads_in_compiler.exchange(0) != 0) detail::compiler_lost.store(true);
+        // The other threads are not here.
+        const auto here = detail::here_in_compiler;
+        if (detail::threads_in_compiler.exchange(here) != here) detail::compiler_lost.store(true);
         if (detail::after_fork_in_child()) detail::lost_generation.store(generation);
       });
   static_cast<void>(registered);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "support/fake_compiler.hpp"
 #include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
@@ -76,6 +77,23 @@ TEST_F(ProcessGuardTest, AProcessMayExitWhileAStaticRuntimeCompiles) {
     return 5;
   });
   EXPECT_EQ(code, 0);
+}
+
+// What NVRTC does at its first compile it does once, however many Runtimes a process has.
+using FirstCompileTest = FakeCompilerFixture;
+TEST_F(FirstCompileTest, IsThatOfTheProcessAndNotOfEachRuntime) {
+  const auto compiles_of_nothing = [&](const std::string& name) {
+    auto runtime = open(fake_options());
+    EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
+    EXPECT_EQ(begun(name), 1u);
+    const auto log = read_file(log_);
+    std::size_t found = 0;
+    for (auto at = log.find("nothing"); at != log.npos; at = log.find("nothing", at + 1)) ++found;
+    return found;
+  };
+  const auto first = compiles_of_nothing("a");
+  EXPECT_LE(first, 1u);  // another test of this process may have had it
+  EXPECT_EQ(compiles_of_nothing("b"), first);
 }
 
 }  // namespace

@@ -5,9 +5,8 @@
 //   // fake: deaf until /file   takes until the file is there, and asks nobody
 //   // fake: eat 64        takes 64 MiB while it compiles, and fails where it does not get them
 //   // fake: fail          has an error in it
-//   // fake: starve /file  fails as NVRTC does where memory ran out, unless the file is there,
-//   which
-//                         it makes
+//   // fake: starve /file  fails as NVRTC does where memory ran out, unless the file is there; it
+//                         makes the file
 //   // fake: crash         ends the process by a signal
 //   // fake: crash once /file   the same, unless the file is there, which it makes
 //
@@ -173,8 +172,11 @@ nvrtcResult nvrtcSetFlowCallback(nvrtcProgram program, int (*callback)(void*, vo
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
-  // By which a Compiler begins; no kernel.
-  if (program->text.starts_with("__global__ void nothing()")) return NVRTC_SUCCESS;
+  // By which a process begins; no kernel.
+  if (program->text.starts_with("__global__ void nothing()")) {
+    note("nothing");
+    return NVRTC_SUCCESS;
+  }
   const auto name = program->text.substr(0, program->text.find('\n'));
   note("begin " + name);
   if (const char* const time = std::getenv("KILN_FAKE_NVRTC_MS"); time != nullptr)
