@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "kernel_src/argument_checks.hpp"
 #include "kernel_src/kimi_k3_mla/plan_costs.hpp"
@@ -77,8 +78,17 @@ u64 rows_of_a_block(Reducer reducer) {
   return 1;
 }
 
-bool takes_wide(u64 rows, u64 keys, const Constants& constants) {
-  return rows > constants.most_row_tile_rows && keys >= constants.wide_least_keys;
+/// How the wide kernel would take a call whose splits are the planner's choice, unless tiles of 96
+/// rows are cheaper.
+std::optional<WideSplit> cheapest_wide(const Problem& problem, u64 rows, u32 sm_count,
+                                       const Constants& constants) {
+  const u64 tiles = tiles_of(problem.keys);
+  const WideSplit wide = wide_split(problem.batch * divide_up(rows, attend::kWideRows), tiles,
+                                    clusters_of(sm_count, kWideBlocks), constants);
+  const auto narrow = row_tile_96_cost(
+      problem.batch, rows, tiles, clusters_of(sm_count, constants.row_tile_96_blocks), constants);
+  if (narrow && *narrow < wide.tiles) return {};
+  return wide;
 }
 
 u32 row_tile_for(u64 rows) {
@@ -139,7 +149,12 @@ Result<Plan> plan(const Problem& problem, u32 sm_count, const Constants& constan
   if (problem.batch == 0 || problem.query == 0) return Plan{};
   const u64 rows = problem.query * problem.heads;
   const u64 tiles = tiles_of(problem.keys);
-  const bool wide = takes_wide(rows, problem.keys, constants);
+  std::optional<WideSplit> best;
+  bool wide = rows > constants.most_row_tile_rows && problem.keys >= constants.wide_least_keys;
+  if (wide && problem.split == 0) {
+    best = cheapest_wide(problem, rows, sm_count, constants);
+    wide = best.has_value();
+  }
 
   Plan made{.route = wide ? Route::wide : Route::row_tiles,
             .row_tile = wide ? attend::kWideRows : row_tile_for(rows)};
@@ -153,10 +168,9 @@ Result<Plan> plan(const Problem& problem, u32 sm_count, const Constants& constan
   made.items = problem.batch * row_tiles;
 
   u64 split = problem.split;
-  if (split == 0 && wide) {
-    const WideSplit best = wide_split(made.items, tiles, clusters, constants);
-    split = best.split;
-    made.unsplit_items = best.unsplit_items;
+  if (best) {
+    split = best->split;
+    made.unsplit_items = best->unsplit_items;
   } else if (split == 0) {
     split = row_tile_split(made.items, tiles, clusters, constants);
   }

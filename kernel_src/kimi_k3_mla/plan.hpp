@@ -34,14 +34,20 @@ struct Constants {
   u32 most_row_tile_rows = 64;  // of a request; with more it goes wide if it has keys enough
   u32 most_splits = kMostSplits;
   u32 row_tile_96_blocks = 1;  // that share a tile of 96 rows: a cluster
+  /// What a tile of keys takes with 96 rows, by what it takes in the wide kernel, with 128: where
+  /// that makes a call cheaper, more rows are shared out in tiles of 96 as well. 0: they never are.
+  double row_tile_96_cost = 0;
 };
 
 /// What was published for B200, whose tensor memory holds 96 rows of one block.
 inline constexpr Constants kPublished{.name = "published", .sm_count = 148};
 /// An H200. 96 rows do not fit the registers of one block there; the pair that takes them is faster
 /// than the wide kernel, which has 128 rows to itself.
-inline constexpr Constants kH200{
-    .name = "h200", .sm_count = 132, .most_row_tile_rows = 96, .row_tile_96_blocks = 2};
+inline constexpr Constants kH200{.name = "h200",
+                                 .sm_count = 132,
+                                 .most_row_tile_rows = 96,
+                                 .row_tile_96_blocks = 2,
+                                 .row_tile_96_cost = 0.81};
 
 /// Of a device that our kernels run on, whatever its architecture: they give a pair of blocks to 96
 /// rows. Its SM count is the device's.

@@ -9,9 +9,12 @@ namespace {
 constexpr double kChunkCost = 0.05;         // of joining one split of an item
 constexpr double kUnderfilledPower = 0.33;  // a wave that fills less of the machine clocks higher
 
-double uniform_cost(u64 items, u64 tiles, u64 clusters, u64 split, const Constants& constants) {
+/// `tile_cost`: of one, in the time of one of the wide kernel.
+double uniform_cost(u64 items, u64 tiles, u64 clusters, u64 split, const Constants& constants,
+                    double tile_cost = 1) {
   const u64 waves = divide_up(items * split, clusters);
-  return static_cast<double>(waves * (divide_up(tiles, split) + constants.wave_cost_tiles)) +
+  return static_cast<double>(waves) * (static_cast<double>(divide_up(tiles, split)) * tile_cost +
+                                       static_cast<double>(constants.wave_cost_tiles)) +
          kChunkCost * static_cast<double>(items * split);
 }
 
@@ -53,8 +56,10 @@ WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& consta
   made.best = cheapest(most, made.one, uniform);
   if (made.best.split > 1 && made.one.tiles / made.best.tiles >= kLeastSplitGain) {
     made.split = made.best.split;
+    made.tiles = made.best.tiles;
     return made;
   }
+  made.tiles = made.one.tiles;
   const u64 full_waves = items / clusters, tail = items % clusters;
   if (full_waves == 0 || tail == 0) return made;
   const auto whole = [&](u64 split) {
@@ -67,8 +72,18 @@ WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& consta
       made.tail_best->tiles <= made.tail_one->tiles * (1 - kLeastTailGain)) {
     made.split = made.tail_best->split;
     made.unsplit_items = full_waves * clusters;
+    made.tiles = made.tail_best->tiles;
   }
   return made;
+}
+
+std::optional<double> row_tile_96_cost(u64 batch, u64 rows, u64 tiles, u64 clusters,
+                                       const Constants& constants) {
+  const u64 row_tiles = divide_up(rows, 96);
+  if (constants.row_tile_96_cost == 0 || row_tiles > kMostRowTiles) return {};
+  const u64 items = batch * row_tiles;
+  const u64 split = row_tile_split(items, tiles, clusters, constants);
+  return uniform_cost(items, tiles, clusters, split, constants, constants.row_tile_96_cost);
 }
 
 }  // namespace kiln::kernels::kimi_k3_mla

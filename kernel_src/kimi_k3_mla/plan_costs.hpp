@@ -52,7 +52,13 @@ struct WideSplit {
                                                 // that was looked at
   u64 split = 1;                                // what is taken
   u64 unsplit_items = 0;                        // not zero: all but the last wave's
+  double tiles = 0;                             // what that costs
 };
 WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& constants);
+
+/// Of a request's rows in tiles of 96, split as row_tile_split() does; nothing where that is no
+/// choice.
+std::optional<double> row_tile_96_cost(u64 batch, u64 rows, u64 tiles, u64 clusters,
+                                       const Constants& constants);
 
 }  // namespace kiln::kernels::kimi_k3_mla

@@ -36,6 +36,19 @@ std::string why_tail_split(const WideSplit& made, u64 items, u64 clusters) {
          " % less, and 2 % is asked for";
 }
 
+std::string why_not_wide(const Problem& problem, u64 rows, u32 sm_count,
+                         const Constants& constants) {
+  const u64 tiles = tiles_of(problem.keys);
+  const auto pairs = clusters_of(sm_count, attend::cluster_blocks(attend::kWideRows));
+  const auto narrow = row_tile_96_cost(problem.batch, rows, tiles, pairs, constants);
+  const WideSplit wide =
+      wide_split(problem.batch * divide_up(rows, attend::kWideRows), tiles, pairs, constants);
+  return "route: row tiles; " + counted(rows, "row") + " of a request cost " +
+         text(narrow.value_or(0)) + " tile times in tiles of 96, " +
+         text(constants.row_tile_96_cost) + " of a tile time each, and " + text(wide.tiles) +
+         " in the wide kernel";
+}
+
 }  // namespace
 
 std::vector<std::string> reasons(const Problem& problem, u32 sm_count, const Constants& constants) {
@@ -58,9 +71,11 @@ std::vector<std::string> reasons(const Problem& problem, u32 sm_count, const Con
   else if (rows <= constants.most_row_tile_rows)
     words.push_back("route: row tiles; " + request_rows + " are at most " +
                     std::to_string(constants.most_row_tile_rows));
-  else
+  else if (problem.keys < constants.wide_least_keys)
     words.push_back("route: row tiles; " + std::to_string(problem.keys) + " keys are fewer than " +
                     std::to_string(constants.wide_least_keys));
+  else
+    words.push_back(why_not_wide(problem, rows, sm_count, constants));
   words.push_back("row tile: " + std::to_string(made->row_tile) +
                   (wide                     ? ", what a pair of blocks takes"
                    : rows <= made->row_tile ? ", the smallest that holds them"

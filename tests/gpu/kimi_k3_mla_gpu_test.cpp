@@ -177,7 +177,7 @@ TEST_F(KimiK3MlaGpu, CountsKeysFarBelowASinkWhereTheyAreMany) {
 TEST_F(KimiK3MlaGpu, SplitsTheLastItemsAlone) {
   // Two requests of two row tiles each; the first stays whole.
   HostCall host =
-      make_call({.heads = 96, .lengths = {8300, 1000}, .queries = {2, 2}, .key_scale = 0.5f}, 10);
+      make_call({.heads = 128, .lengths = {8300, 1000}, .queries = {2, 2}, .key_scale = 0.5f}, 10);
   Plan plan = plan_for(host);
   ASSERT_EQ(plan.route, Route::wide);
   ASSERT_EQ(plan.items, 4u);

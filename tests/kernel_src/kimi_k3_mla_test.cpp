@@ -145,6 +145,33 @@ TEST(KimiK3MlaPlan, KeepsToRowTilesUpToAsManyRowsAsTheConstantsSay) {
   EXPECT_EQ(plan_for({97, 8, 1, 342305}, 132, constants).route, kWide);
 }
 
+TEST(KimiK3MlaPlan, TakesMoreRowsInTilesOf96WhereTheConstantsSayThatThatIsCheaper) {
+  struct Case {
+    u32 heads;
+    u64 batch, query, keys;
+    Route route;
+    u32 split;
+  };
+  for (const auto& [heads, batch, query, keys, route, split] :
+       {Case{96, 8, 2, 342305, kTiles, 4},    // 16 items on 66 pairs either way
+        Case{64, 8, 2, 342305, kWide, 8},     // 128 rows are one wide item
+        Case{128, 8, 1, 342305, kWide, 8},    //
+        Case{96, 12, 2, 342305, kWide, 11},   // in tiles of 96 a quarter of the pairs is idle
+        Case{96, 8, 4, 342305, kWide, 11},    // 4 tiles of 96, but 3 wide ones
+        Case{12, 1, 24, 342305, kTiles, 22},  // 3 of either
+        Case{96, 2, 512, 32768, kWide, 1}, Case{96, 8, 2, 8191, kTiles, 4}}) {
+    const Plan made = plan_for({heads, batch, query, keys}, 132, kH200);
+    EXPECT_EQ(made.route, route) << heads << " heads, " << batch << " x " << query;
+    EXPECT_EQ(made.row_tile, route == kTiles ? 96u : 128u);
+    EXPECT_EQ(made.num_split, split) << heads << " heads, " << batch << " x " << query;
+  }
+  // A split that was asked for leaves the route as it was.
+  EXPECT_EQ(plan_for({96, 8, 2, 342305, 4}, 132, kH200).route, kWide);
+  Constants never = kH200;
+  never.row_tile_96_cost = 0;
+  EXPECT_EQ(plan_for({96, 8, 2, 342305}, 132, never).route, kWide);
+}
+
 TEST(KimiK3MlaPlan, SplitsRowTilesOnceOverTheMachineButNotFinerThanTwoTiles) {
   struct Case {
     u64 batch, keys;
@@ -470,6 +497,13 @@ reducer: w1; 3584 rows (w4 up to 256, w2 up to 1024, w1 above)
 row tile: 96, the largest; 8 tiles a request, 16 items in all
 split: 40, as asked for
 reducer: cta; 40 splits are more than 32
+)");
+  EXPECT_EQ(
+      all({96, 8, 2, 342305}, 132, kH200),
+      R"(route: row tiles; 192 rows of a request cost 553.09 tile times in tiles of 96, 0.81 of a tile time each, and 680.20 in the wide kernel
+row tile: 96, the largest; 2 tiles a request, 16 items in all
+split: 4; 66 pairs of SMs hold 16 items 4 times; at least 1, at most 256 of two tiles of 128 keys or more
+reducer: w1; 1536 rows (w4 up to 256, w2 up to 1024, w1 above)
 )");
 }
 

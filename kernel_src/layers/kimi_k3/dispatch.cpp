@@ -127,10 +127,14 @@ Programs programs_of(const Dispatch& dispatch) {
   Programs made;
   // With more rows than the widest tile has, the tile stays.
   for (u64 query = 1; query <= layer.max_query; ++query) {
-    for (const u64 keys : {u64{0}, layer.max_keys})
-      if (const auto planned = plan_of(dispatch, {1, query, keys}))
-        add(made.attend, mla::attend::key_of(*planned));
-    if (query * heads_of(layer) > mla::attend::kWideRows) break;
+    const u64 rows = query * heads_of(layer);
+    if (const auto planned = plan_of(dispatch, {1, query, 0}))
+      add(made.attend, mla::attend::key_of(*planned));
+    // Which of the two more rows take hangs by the step's requests and keys.
+    if (rows > dispatch.constants.most_row_tile_rows &&
+        layer.max_keys >= dispatch.constants.wide_least_keys)
+      add(made.attend, {.row_tile = mla::attend::kWideRows});
+    if (rows > mla::attend::kWideRows) break;
   }
   std::sort(made.attend.begin(), made.attend.end(),
             [](const auto& a, const auto& b) { return a.row_tile < b.row_tile; });
