@@ -21,7 +21,7 @@ constexpr unsigned kMostRounds = 100'000;
 constexpr unsigned kWarmCalls = 20;
 constexpr unsigned kColdCalls = 10;
 
-struct Arguments {
+struct BenchArguments {
   Given given{};
   std::string kernel{};
   std::vector<std::uint64_t> tokens = {1, 8, 64};
@@ -101,7 +101,7 @@ struct Row {
 
 Result<Row> measure(Kernels& kernels, const bench::Device& device,
                     const kernels::KernelBench& known, std::size_t problem, std::uint64_t tokens,
-                    const Arguments& arguments) {
+                    const BenchArguments& arguments) {
   KILN_TRY(const auto made, known.make(device, problem, tokens));
   KILN_TRY(const auto cached, kernels.from_cache(made.spec));
   KILN_TRY(const auto compiled, kernels.compiled(made.spec));
@@ -125,7 +125,7 @@ Result<Row> measure(Kernels& kernels, const bench::Device& device,
   return row;
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const BenchArguments& arguments, Output& output) {
   const auto* known = find_bench(arguments.kernel);
   if (known == nullptr)
     return usage_failure("there is no benchmark of \"" + arguments.kernel +
@@ -179,7 +179,7 @@ Verb add_bench(CLI::App& kiln) {
       "Exit codes: 0 every row holds; 1 one does not, or is refused; 2 usage; 3 no GPU, no NVRTC "
       "or\n"
       "no cache directory.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<BenchArguments>();
   require(add_option(verb, "--kernel", arguments->kernel, "NAME",
                      "A kernel of Kiln: " + known_benches()));
   decimal(*verb.add_option("--tokens", arguments->tokens, "Tokens of a call, with commas [1,8,64]")

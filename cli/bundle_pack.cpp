@@ -17,7 +17,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct BundlePackArguments {
   Given given{};
   std::string file{};
   std::string secret_key{};
@@ -76,7 +76,7 @@ std::optional<Failure> pack(const cache::Store& store, const cache::SecretKey* k
   }
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const BundlePackArguments& arguments, Output& output) {
   if (arguments.secret_key.empty() && !arguments.is_unsigned)
     return usage_failure(
         "name the key to sign with: --secret-key FILE, which kiln keygen makes; or --unsigned");
@@ -123,7 +123,7 @@ Verb add_bundle_pack(CLI::App& bundle) {
       "The same entries under the same key give the same bytes. FILE is replaced where it exists.\n"
       "Exit codes: 0 packed; 1 an entry is damaged, or FILE or a key file fails; 2 usage; 3 the\n"
       "cache cannot be read, or there is no libsodium.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<BundlePackArguments>();
   add_bundle_file(verb, arguments->file);
   auto& key = add_option(verb, "--secret-key", arguments->secret_key, "FILE", "Sign with this key");
   exclude(add_flag(verb, "--unsigned", arguments->is_unsigned,

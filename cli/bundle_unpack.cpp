@@ -15,12 +15,12 @@ namespace {
 // Where the runtime looks for the compilers that a cache was filled by, when it has none itself.
 constexpr std::string_view kToolchainRecords = "toolchain";
 
-struct Arguments {
+struct BundleUnpackArguments {
   Given given{};
   BundleArguments bundle{};
 };
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const BundleUnpackArguments& arguments, Output& output) {
   const auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   auto opened = open_bundle(arguments.bundle);
@@ -85,7 +85,7 @@ Verb add_bundle_unpack(CLI::App& bundle) {
       "Exit codes: 0 all is in the cache; 1 the bundle is refused, an entry is damaged or could "
       "not\n"
       "be stored; 2 usage; 3 no cache directory, or no libsodium.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<BundleUnpackArguments>();
   add_bundle_file(verb, arguments->bundle.file);
   add_signers(verb, arguments->bundle);
   add_cache_directory(verb, arguments->given);

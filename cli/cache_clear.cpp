@@ -8,7 +8,7 @@
 namespace kiln::cli {
 namespace {
 
-Outcome run(const Given& given, Output& output) {
+Outcome run_clear(const Given& given, Output& output) {
   auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   auto& store = std::get<cache::Store>(opened);
@@ -33,7 +33,7 @@ Verb add_cache_clear(CLI::App& cache) {
                "done while others use the cache: they make again what they miss.");
   const auto given = std::make_shared<Given>();
   add_cache_directory(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  return {&verb, [given](Output& output) { return run_clear(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -12,13 +12,13 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheDiffArguments {
   Given given{};
   std::string first{};
   std::string second{};
 };
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheDiffArguments& arguments, Output& output) {
   auto opened =
       open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
@@ -40,7 +40,7 @@ Outcome run(const Arguments& arguments, Output& output) {
   for (const auto& line : lines_of(differences, names[0].substr(0, 8), names[1].substr(0, 8)))
     output.line(line);
   if (differences.empty()) output.line("the same key");
-  result["differences"] = json_of(differences);
+  result["differences"] = json_of_differences(differences);
   output.object(result);
   return ExitCode::done;
 }
@@ -52,7 +52,7 @@ Verb add_cache_diff(CLI::App& cache) {
                         "Examples:\n"
                         "  kiln cache diff 5f3a 81c2\n"
                         "  kiln cache diff 5f3a 81c2 --json --cache-dir /var/cache/kiln");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheDiffArguments>();
   add_key(verb, arguments->first, "FIRST");
   add_key(verb, arguments->second, "SECOND");
   add_cache_directory(verb, arguments->given);

@@ -20,7 +20,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheExtractArguments {
   Given given{};
   std::string key{};
   bool cubin = false;
@@ -71,7 +71,7 @@ std::variant<std::string, Failure> source_of(const cache::Entry& entry, const st
                  "; set KILN_SOURCE_DIR to the directory that it lies in. Its files:" + listed};
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheExtractArguments& arguments, Output& output) {
   if (arguments.cubin + arguments.source + arguments.log != 1)
     return usage_failure("name what to extract: one of --cubin, --source and --log");
   const bool to_stream = arguments.output.empty();
@@ -140,7 +140,7 @@ Verb add_cache_extract(CLI::App& cache) {
       "into\n"
       "kiln or lies, unchanged, in KILN_SOURCE_DIR. --log prints the warnings of the compile, and\n"
       "nothing where there were none.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheExtractArguments>();
   add_key(verb, arguments->key);
   add_flag(verb, "--cubin", arguments->cubin, "The machine code");
   add_flag(verb, "--source", arguments->source, "The root source");

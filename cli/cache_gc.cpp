@@ -8,7 +8,7 @@
 namespace kiln::cli {
 namespace {
 
-Outcome run(const Given& given, Output& output) {
+Outcome run_gc(const Given& given, Output& output) {
   auto opened = open_cache(given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   auto& store = std::get<cache::Store>(opened);
@@ -31,7 +31,7 @@ Verb add_cache_gc(CLI::App& cache) {
       "files without a name, and publishing sweeps as well; this looks everywhere at once.");
   const auto given = std::make_shared<Given>();
   add_cache_directory(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  return {&verb, [given](Output& output) { return run_gc(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -13,7 +13,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheLsArguments {
   Given given{};
   std::string sort = "name";
 };
@@ -32,7 +32,7 @@ bool sort_entries(std::vector<cache::EntryInfo>& entries, const std::string& by)
   return true;
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheLsArguments& arguments, Output& output) {
   auto opened =
       open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
@@ -85,7 +85,7 @@ Verb add_cache_ls(CLI::App& cache) {
                         "Examples:\n"
                         "  kiln cache ls --sort size\n"
                         "  kiln cache ls --cache-dir /var/cache/kiln --json");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheLsArguments>();
   auto& sort = add_option(verb, "--sort", arguments->sort, "ORDER",
                           "name, size (largest first) or used (latest first) [default name]");
   add_cache_directory(verb, arguments->given);

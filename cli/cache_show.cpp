@@ -11,12 +11,12 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheShowArguments {
   Given given{};
   std::string key{};
 };
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheShowArguments& arguments, Output& output) {
   auto opened =
       open_cache(arguments.given, process_environment(), output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
@@ -57,7 +57,7 @@ Verb add_cache_show(CLI::App& cache) {
                         "Examples:\n"
                         "  kiln cache show 5f3a\n"
                         "  kiln cache show 5f3a --json --cache-dir /var/cache/kiln");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheShowArguments>();
   add_key(verb, arguments->key);
   add_cache_directory(verb, arguments->given);
   return {&verb, [arguments](Output& output) { return run(*arguments, output); }};

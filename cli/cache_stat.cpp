@@ -18,7 +18,7 @@ std::string text_of(const cache::Totals& totals) {
   return std::to_string(totals.entries) + ", " + bytes_text(totals.bytes);
 }
 
-Outcome run(const Given& given, Output& output) {
+Outcome run_stat(const Given& given, Output& output) {
   const auto environment = process_environment();
   auto opened = open_cache(given, environment, output.log_sink(LogLevel::warning));
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
@@ -69,7 +69,7 @@ Verb add_cache_stat(CLI::App& cache) {
                         "  kiln cache stat --cache-dir /var/cache/kiln --json");
   const auto given = std::make_shared<Given>();
   add_cache_directory(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  return {&verb, [given](Output& output) { return run_stat(*given, output); }};
 }
 
 }  // namespace kiln::cli

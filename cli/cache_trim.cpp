@@ -15,7 +15,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheTrimArguments {
   Given given{};
   std::optional<std::string> max_bytes{};
   std::optional<std::string> older_than{};
@@ -41,7 +41,7 @@ std::optional<std::chrono::seconds> age_from(std::string_view text) {
   return std::chrono::seconds(number * unit);
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheTrimArguments& arguments, Output& output) {
   cache::TrimRequest request{.dry_run = arguments.dry_run};
   if (arguments.max_bytes) {
     request.max_bytes = bytes_from(*arguments.max_bytes);
@@ -104,7 +104,7 @@ Verb add_cache_trim(CLI::App& cache) {
                         "  kiln cache trim --max-bytes 512M --dry-run\n"
                         "A use is noted at most once an hour. What is being made at this moment\n"
                         "stays. Without either option the limit in force is kept.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheTrimArguments>();
   // An empty value, as of a shell variable that is not set, is no option left out.
   const auto into = [](std::optional<std::string>& value) {
     return [&value](const std::string& given) { value = given; };

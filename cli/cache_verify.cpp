@@ -15,7 +15,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CacheVerifyArguments {
   Given given{};
   bool repair = false;
   bool quarantine = false;
@@ -56,7 +56,7 @@ std::variant<Json, Failure> rebuild(const cache::Store& store,
       {"same", report.same}, {"different", std::move(different)}, {"skipped", std::move(skipped)}};
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CacheVerifyArguments& arguments, Output& output) {
   if (arguments.quarantine && !arguments.repair)
     return usage_failure("--quarantine says how to repair; give --repair as well");
   const auto sample = count_from(arguments.rebuild);
@@ -131,7 +131,7 @@ Verb add_cache_verify(CLI::App& cache) {
       "  kiln cache verify --rebuild-sample 20\n"
       "Exit codes: 0 all is good, or was repaired; 1 something is damaged, or differs from what a\n"
       "compile gives; 2 usage; 3 the cache cannot be read, or not be repaired.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CacheVerifyArguments>();
   add_flag(verb, "--repair", arguments->repair, "Remove what is damaged");
   add_flag(verb, "--quarantine", arguments->quarantine,
            "With --repair: keep what is damaged in v1/q of the cache");

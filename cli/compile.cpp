@@ -20,7 +20,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct CompileArguments {
   Given given{};
   SourceArguments source{};
   std::string output{};
@@ -52,7 +52,7 @@ struct HeldLog {
   }
 };
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const CompileArguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   const std::array inputs{
@@ -115,7 +115,7 @@ Verb add_compile(CLI::App& kiln) {
       "or\n"
       "the time is compiled and not stored. Exit codes: 0 compiled, and stored unless it must not\n"
       "be; 1 FILE cannot be compiled, or the code not stored; 2 usage; 3 no NVRTC.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CompileArguments>();
   auto& given = arguments->given;
   require(add_option(verb, "FILE", arguments->source.file, "FILE", "The source"));
   add_architectures(verb, given);

@@ -94,7 +94,7 @@ Result<Settings> usable_settings(const Given& given, const EnvironmentReader& en
   });
 }
 
-Outcome run(const Given& given, Output& output) {
+Outcome run_doctor(const Given& given, Output& output) {
   const auto environment = process_environment();
   std::vector<Check> checks;
   const auto settings = usable_settings(given, environment, checks);
@@ -155,7 +155,7 @@ Verb add_doctor(CLI::App& kiln) {
   add_cache_directory(verb, *given);
   add_read_only_caches(verb, *given);
   add_jobs(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  return {&verb, [given](Output& output) { return run_doctor(*given, output); }};
 }
 
 }  // namespace kiln::cli

@@ -16,7 +16,7 @@
 namespace kiln::cli {
 namespace {
 
-struct Arguments {
+struct ExplainArguments {
   Given given{};
   SourceArguments source{};
   ManifestArguments manifest{};
@@ -76,7 +76,7 @@ Json tell(const Question& question, const std::string& architecture, const Expla
   if (!explained.refusal.empty()) json["why"] = explained.refusal;
   if (explained.nearest)
     json["nearest"] = {{"key", explained.nearest->key.hex()},
-                       {"differences", json_of(explained.nearest->differences)}};
+                       {"differences", json_of_differences(explained.nearest->differences)}};
   return json;
 }
 
@@ -99,7 +99,7 @@ Outcome answer(Runtime& runtime, const std::vector<Question>& questions, const S
   return ExitCode::done;
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const ExplainArguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   const bool of_manifest =
@@ -140,7 +140,7 @@ Verb add_explain(CLI::App& kiln) {
       "compiles nothing. Exit codes: 0 answered, whatever the answer; 1 FILE cannot be "
       "understood;\n"
       "2 usage; 3 no key can be made for want of a toolchain, or the cache cannot be read.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ExplainArguments>();
   add_option(verb, "FILE", arguments->source.file, "FILE", "The source");
   auto choices = add_manifest_options(verb, arguments->manifest);
   add_architectures(verb, arguments->given);

@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const std::vector<KeyDifference>& differences,
   return lines;
 }
 
-Json json_of(const std::vector<KeyDifference>& differences) {
+Json json_of_differences(const std::vector<KeyDifference>& differences) {
   auto json = Json::array();
   const auto value = [](const std::optional<std::string>& text) {
     return text ? Json(*text) : Json();

@@ -18,6 +18,6 @@ std::vector<std::string> lines_of(const std::vector<KeyDifference>& differences,
                                   const std::string& first, const std::string& second);
 
 /// As an array; what one key lacks is null there.
-Json json_of(const std::vector<KeyDifference>& differences);
+Json json_of_differences(const std::vector<KeyDifference>& differences);
 
 }  // namespace kiln::cli

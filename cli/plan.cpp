@@ -11,7 +11,7 @@ namespace {
 
 namespace mla = kernels::kimi_k3_mla;
 
-struct Arguments {
+struct PlanArguments {
   std::string kernel{};
   mla::Problem problem{};
   unsigned sm_count = 0;  // 0: of the constants' machine
@@ -44,7 +44,7 @@ void write_lines(const mla::Plan& plan, const std::vector<std::string>& reasons,
   for (const auto& reason : reasons) output.line("  " + reason);
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const PlanArguments& arguments, Output& output) {
   const mla::Constants& constants = *mla::find_constants(arguments.constants);
   const unsigned sm_count = arguments.sm_count != 0 ? arguments.sm_count : constants.sm_count;
   const auto plan = mla::plan(arguments.problem, sm_count, constants);
@@ -90,7 +90,7 @@ Verb add_plan(CLI::App& kiln) {
       "  kiln plan kimi_k3_mla --heads 12 --batch 8 --q 1 --kv 342305 --sms 148\n"
       "  kiln plan kimi_k3_mla --heads 96 --batch 2 --q 512 --kv 32768 --constants h200 --json\n"
       "Requests may be shorter than --q and --kv say, which the plan is made for.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PlanArguments>();
   auto& problem = arguments->problem;
   const std::vector<std::string> kernels = {"kimi_k3_mla"};
   auto& kernel = add_option(verb, "KERNEL", arguments->kernel, "", "kimi_k3_mla");

@@ -37,7 +37,7 @@ struct Limits {
   double compile = 0;
 };
 
-struct Arguments {
+struct PrewarmArguments {
   Given given{};
   ManifestArguments manifest{};
   bool dry_run = false;
@@ -61,7 +61,7 @@ struct FileReport {
 };
 
 /// Opens those that are asked for, so that nothing is compiled for a report that has no place.
-std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arguments) {
+std::variant<std::vector<FileReport>, Failure> open_reports(const PrewarmArguments& arguments) {
   const auto& given_key = arguments.given.remote_key;
   std::vector<InputFile> others = {
       {"--manifest", arguments.manifest.manifest},
@@ -87,7 +87,7 @@ std::variant<std::vector<FileReport>, Failure> open_reports(const Arguments& arg
 
 /// `found` gets what was there already.
 Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
-             const Arguments& arguments, const StopSignal& stop, const PrewarmReport& report,
+             const PrewarmArguments& arguments, const StopSignal& stop, const PrewarmReport& report,
              std::vector<FileReport>& files, std::set<Target>& found, Output& output) {
   Result<WarmupReport> warmed = [&] {
     ProgressBar bar(output);
@@ -114,8 +114,6 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
     }
   return exit;
 }
-
-constexpr std::chrono::minutes kLongestUpload{10};
 
 /// Sends what was found here; false when some could not be.
 bool send(Runtime& runtime, const std::vector<KernelId>& ids, const std::vector<KernelSpec>& specs,
@@ -171,7 +169,7 @@ std::string own_file() {
   return failed ? std::string(name) : path.string();
 }
 
-Outcome run(const Arguments& arguments, Output& output) {
+Outcome run(const PrewarmArguments& arguments, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   if (arguments.push)
@@ -221,7 +219,7 @@ Verb add_prewarm(CLI::App& kiln) {
       "Exit codes: 0 all is in the cache; 1 a kernel failed or could not be stored; 2 usage;\n"
       "3 no NVRTC and something to compile, or no cache directory. A dry run is 0 whatever is\n"
       "missing, and 3 when it can make no key: without NVRTC the cache must know a toolchain.");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PrewarmArguments>();
   auto& given = arguments->given;
   auto choices = add_manifest_options(verb, arguments->manifest);
   add_architectures(verb, given);

@@ -44,7 +44,7 @@ void show(const cache::RemoteCheck& check, bool keeps_leases, Output& output) {
   if (!check.trouble.empty()) output.line("  PROBLEM     " + printable(check.trouble));
 }
 
-Outcome run(const Given& given, Output& output) {
+Outcome run_check(const Given& given, Output& output) {
   const auto settings = settings_from(given, process_environment());
   if (!settings) return failure_of(settings.error());
   if (auto failure = bad_remote(*settings, /*sends=*/false)) return *std::move(failure);
@@ -82,7 +82,7 @@ Verb add_remote_check(CLI::App& remote) {
   const auto given = std::make_shared<Given>();
   add_words(verb, "URL", given->remotes, "The servers [KILN_REMOTE]");
   add_remote_key(verb, *given);
-  return {&verb, [given](Output& output) { return run(*given, output); }};
+  return {&verb, [given](Output& output) { return run_check(*given, output); }};
 }
 
 }  // namespace kiln::cli

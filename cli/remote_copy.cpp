@@ -1,6 +1,5 @@
 // kiln push and kiln pull: the kernels of a manifest from the cache here to the remote one, and
 // back. Neither compiles.
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,9 +16,7 @@
 namespace kiln::cli {
 namespace {
 
-constexpr std::chrono::minutes kLongestUpload{10};
-
-struct Arguments {
+struct RemoteCopyArguments {
   Given given{};
   ManifestArguments manifest{};
 };
@@ -57,7 +54,7 @@ Copied copy(Runtime& runtime, Way way, KernelId id, const std::string& kernel,
   return copied;
 }
 
-Outcome run(const Arguments& arguments, Way way, Output& output) {
+Outcome run(const RemoteCopyArguments& arguments, Way way, Output& output) {
   auto settings = settings_from(arguments.given, process_environment());
   if (!settings) return failure_of(settings.error());
   if (auto failure = bad_remote(*settings, way == Way::push)) return *std::move(failure);
@@ -111,7 +108,7 @@ Outcome run(const Arguments& arguments, Way way, Output& output) {
 
 Verb add_copy(CLI::App& kiln, Way way, const char* name, const char* what, const char* footer) {
   auto& verb = add_verb(kiln, name, what, footer);
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<RemoteCopyArguments>();
   auto choices = add_manifest_options(verb, arguments->manifest);
   add_architectures(verb, arguments->given);
   add_cache_directory(verb, arguments->given);

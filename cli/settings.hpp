@@ -3,6 +3,7 @@
 // Threads: pure functions and values.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +15,9 @@
 #include "kiln/options.hpp"
 
 namespace kiln::cli {
+
+/// How long the remote cache may take to get what was made.
+constexpr std::chrono::minutes kLongestUpload{10};
 
 struct Settings {
   RuntimeOptions runtime{};
