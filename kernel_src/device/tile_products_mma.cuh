@@ -9,6 +9,12 @@
 namespace kiln::device {
 
 struct MmaProducts {
+  /// The warp's number in its block.
+  static __device__ __forceinline__ kernels::u32 warp() { return threadIdx.x / 32; }
+  static __device__ __forceinline__ kernels::u32 place(kernels::u32 address) { return address; }
+  static __device__ __forceinline__ kernels::u32 after(kernels::u32 place, kernels::u32 bytes) {
+    return place + bytes;
+  }
   static __device__ __forceinline__ void publish() {}
   /// The lane's number for what comes after loads that need all registers: nothing that is worked
   /// out from it takes one before.

@@ -128,13 +128,16 @@ __device__ __forceinline__ void scores_to(float* to, u32 rows, u32 lane,
 
 template <class Products, class T>
 __device__ __forceinline__ void rest_scores(u32 part, u32 lane) {
+  constexpr u32 first = rows_at<T::tile>(whole_rows(T::tile), 0);
+  const u32 records = Products::place(shared_base() + T::at.records + first);
+  const u32 query = Products::place(shared_base() + T::at.query);
   float sums[kQueryColumns / 2] = {};
   Products::begin(sums);
 #pragma unroll
   for (u32 step = 0; step < kRestSteps; ++step)
     Products::template add_rows<kQueryColumns>(
-        sums, shared_base() + T::at.records + rows_at<T::tile>(whole_rows(T::tile), step / 4),
-        step % 4 * 2, shared_base() + T::at.query + query_step(step));
+        sums, Products::after(records, rows_at<T::tile>(whole_rows(T::tile), step / 4) - first),
+        step % 4 * 2, Products::after(query, query_step(step)));
   Products::end(sums);
   if (part >= kRestParts) return;
   float wanted[kHeads / 2];
@@ -157,19 +160,20 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   const u32 warpgroup = warp / 4;
   const u32 rows = warpgroup % row_tiles * 64;
   const u32 split = warpgroup / row_tiles;
-  const u32 records = shared_base() + T::at.records;
-  const u32 query = shared_base() + T::at.query;
+  const u32 first = split * steps;
+  const u32 records =
+      Products::place(shared_base() + T::at.records + rows_at<T::tile>(rows, first / 4));
+  const u32 query = Products::place(shared_base() + T::at.query + query_step(first));
   if constexpr (rest_rows(T::tile) != 0) {
     if (warpgroup == 0) rest_scores<Products, T>(warp, lane);
   }
   float sums[kHeads / 2] = {};
   Products::begin(sums);
 #pragma unroll
-  for (u32 i = 0; i < steps; ++i) {
-    const u32 step = split * steps + i;
+  for (u32 i = 0; i < steps; ++i)
     Products::template add_rows<kHeads, kQueryColumns>(
-        sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
-  }
+        sums, Products::after(records, rows_at<T::tile>(0, i / 4)), i % 4 * 2,
+        Products::after(query, query_step(i)));
   Products::end(sums);
   constexpr u32 whole = whole_rows(T::tile);
   scores_to(shared_at<float>(T::at.scores) + split * kHeads * score_row_floats(whole) + rows +
@@ -278,13 +282,17 @@ template <class Products, class T>
 __device__ __forceinline__ void start_outputs(float (&sums)[kOutputColumns / 2], u32 half,
                                               u32 warp) {
   const u32 part = warp / 4 * 2 + half;
+  constexpr u32 whole = whole_rows(T::tile);
+  const u32 records = shared_base() + T::at.records;
+  const u32 rows = Products::place(records + rows_at<T::tile>(0, part));
+  const u32 rest = Products::place(records + rows_at<T::tile>(whole, part));
+  const u32 weights = Products::place(shared_base() + T::at.weights);
   Products::begin(sums);
 #pragma unroll
-  for (u32 step = 0; step < T::tile / 16; ++step) {
-    const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
-    const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part);
-    Products::template add_transposed<kOutputColumns>(sums, rows, columns);
-  }
+  for (u32 step = 0; step < T::tile / 16; ++step)
+    Products::template add_transposed<kOutputColumns>(
+        sums, step * 16 < whole ? Products::after(rows, step * 2048) : rest,
+        Products::after(weights, step * weight_step_bytes(kHeads)));
   Products::let_run();
 }
 
