@@ -61,11 +61,14 @@ struct WgmmaProducts {
                              columns_at<all>(at));
   }
 
-  /// The same with the tile's columns for rows: 64 elements of 16 rows, which start at `rows`.
+  /// The same with the tile's columns for rows: 64 elements of 16 rows, which start at `rows`. The
+  /// columns are rows of another tile, which starts at the place `at`: two pieces of them.
   template <kernels::u32 columns>
   static __device__ __forceinline__ void add_transposed(float (&sums)[columns / 2],
-                                                        kernels::u32 rows, kernels::u32 at) {
-    multiply<columns, true>(sums, descriptor(rows, 1, 64, kSwizzled), columns_at<columns>(at));
+                                                        kernels::u32 rows, kernels::u32 at,
+                                                        kernels::u32 first_piece) {
+    multiply<columns, true>(sums, descriptor(rows, 1, 64, kSwizzled),
+                            descriptor(after(at, first_piece * 16), 1, 64, kSwizzled));
   }
 
   /// sums += 64 rows of one tile times 64 rows of another, a step of 16 elements of each: pieces
