@@ -9,6 +9,12 @@
 namespace kiln::device {
 
 struct MmaProducts {
+  /// The warp's number in its block.
+  static __device__ __forceinline__ kernels::u32 warp() { return threadIdx.x / 32; }
+  static __device__ __forceinline__ kernels::u32 place(kernels::u32 address) { return address; }
+  static __device__ __forceinline__ kernels::u32 after(kernels::u32 place, kernels::u32 bytes) {
+    return place + bytes;
+  }
   static __device__ __forceinline__ void publish() {}
   /// The lane's number for what comes after loads that need all registers: nothing that is worked
   /// out from it takes one before.
@@ -37,7 +43,8 @@ struct MmaProducts {
 
   template <kernels::u32 columns>
   static __device__ __forceinline__ void add_transposed(float (&sums)[columns / 2],
-                                                        kernels::u32 rows, kernels::u32 at) {
+                                                        kernels::u32 rows, kernels::u32 at,
+                                                        kernels::u32 first_piece) {
     const kernels::u32 lane = threadIdx.x % 32;
     // Of 64 elements this warp has two pieces. Matrices: the first piece of rows 0 to 7, the
     // second, then the same of rows 8 to 15.
@@ -45,7 +52,7 @@ struct MmaProducts {
         rows + lane / 16 * 1024 + in_eight_rows(lane % 8, threadIdx.x / 32 % 4 * 2 + lane / 8 % 2);
     kernels::u32 a[4];
     load_matrices_transposed(a, from);
-    multiply<columns, columns>(sums, a, at);
+    multiply_by_rows<columns>(sums, a, at, first_piece);
   }
 
   static __device__ __forceinline__ void add_rows_by_rows(float (&sums)[32], kernels::u32 rows,
@@ -56,16 +63,7 @@ struct MmaProducts {
     kernels::u32 a[4];
     load_matrices(a, rows + threadIdx.x / 32 % 4 * 2048 + lane / 8 % 2 * 1024 +
                          in_eight_rows(lane % 8, first_piece + lane / 16));
-    // Matrices: eight columns, the same of the next piece, then eight columns more.
-    const kernels::u32 from =
-        columns + lane / 16 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 8 % 2);
-#pragma unroll
-    for (kernels::u32 n = 0; n < 8; n += 2) {
-      kernels::u32 b[4];
-      load_matrices(b, from + n * 1024);
-      mma_bf16_16x8x16(sums + 4 * n, a, b[0], b[1]);
-      mma_bf16_16x8x16(sums + 4 * n + 4, a, b[2], b[3]);
-    }
+    multiply_by_rows<64>(sums, a, columns, first_piece);
   }
 
   static __device__ __forceinline__ void add_weighted_rows(float (&sums)[64],
@@ -85,6 +83,24 @@ struct MmaProducts {
   }
 
  private:
+  template <kernels::u32 columns>
+  static __device__ __forceinline__ void multiply_by_rows(float (&sums)[columns / 2],
+                                                          const kernels::u32 (&a)[4],
+                                                          kernels::u32 rows,
+                                                          kernels::u32 first_piece) {
+    const kernels::u32 lane = threadIdx.x % 32;
+    // Matrices: eight columns, the same of the next piece, then eight columns more.
+    const kernels::u32 from =
+        rows + lane / 16 * 1024 + in_eight_rows(lane % 8, first_piece + lane / 8 % 2);
+#pragma unroll
+    for (kernels::u32 n = 0; n < columns / 8; n += 2) {
+      kernels::u32 b[4];
+      load_matrices(b, from + n * 1024);
+      mma_bf16_16x8x16(sums + 4 * n, a, b[0], b[1]);
+      mma_bf16_16x8x16(sums + 4 * n + 4, a, b[2], b[3]);
+    }
+  }
+
   template <kernels::u32 columns, kernels::u32 all>
   static __device__ __forceinline__ void multiply(float (&sums)[columns / 2],
                                                   const kernels::u32 (&a)[4], kernels::u32 at) {

@@ -92,7 +92,7 @@ struct Layout {
   u32 query = 0;        // Q, as columns
   u32 scores = 0;       // [splits, heads, rows + 4] float
   u32 rest_scores = 0;  // [parts, heads, rows + 4], of the rows beyond a multiple of 64
-  u32 weights = 0;      // P, as columns
+  u32 weights = 0;      // P: [tile / 64, 2 heads, 64] bf16
   u32 sums = 0;         // [tiles, heads] maximum and sum of a tile, as two floats
   u32 inverses = 0;     // [tiles, parcels of this block, 8, 2] of their heads' factors
   u32 factors = 0;      // [parcels, 8, 2] of the heads of this tile's partial outputs
@@ -113,17 +113,18 @@ KILN_SHARED constexpr u32 rest_rows(u32 tile) {
 KILN_SHARED constexpr u32 rest_parts(u32 heads) {
   return 64 / heads;
 }
-/// Warps that share the sum of a score.
+/// Warps that share the sum of a score. Half of a block's keep the matrix units busy, and softmax
+/// has fewer parts to add up.
 KILN_SHARED constexpr u32 splits(u32 tile) {
-  return kWarps * 16 / whole_rows(tile);
+  return kWarps / 2 * 16 / whole_rows(tile);
 }
 /// A row's scores, and a little more: so the next row's start in other banks.
 KILN_SHARED constexpr u32 score_row_floats(u32 rows) {
   return rows + 4;
 }
-/// Columns of P for 16 slots, high and low terms, and a little more.
-KILN_SHARED constexpr u32 weight_step_bytes(u32 heads) {
-  return heads * 64 + 16;
+/// Columns of P for 64 slots, high and low terms.
+KILN_SHARED constexpr u32 weight_part_bytes(u32 heads) {
+  return heads * 2 * 128;
 }
 KILN_SHARED constexpr u32 ceiling_row_bytes(u32 tile) {
   return tile * 2 + 16;
@@ -154,8 +155,8 @@ KILN_SHARED constexpr Layout layout(u32 heads, u32 tiles, u32 tile) {
   u32 end = at.rest_scores;
   if (rest_rows(tile) != 0)
     end += rest_parts(heads) * heads * score_row_floats(rest_rows(tile)) * 4;
-  at.weights = larger_of(at.landed + landed * kParcelBytes, end);
-  at.sums = at.weights + tile / 16 * weight_step_bytes(heads);
+  at.weights = (larger_of(at.landed + landed * kParcelBytes, end) + 1023) / 1024 * 1024;
+  at.sums = at.weights + tiles_of(tile, 64) * weight_part_bytes(heads);
   at.inverses = at.sums + tiles * heads * 8;
   at.factors = at.inverses + landed * kFactorBytes;
   at.ceilings = at.factors + parcels(heads) * kFactorBytes;

@@ -38,7 +38,7 @@ template <class Products, class T>
 __device__ __forceinline__ void work_on_tile(const Args& args) {
   const u32 token = blockIdx.y;
   const u32 rank = blockIdx.x;
-  const u32 warp = threadIdx.x / 32;
+  const u32 warp = Products::warp();
   u32 lane = threadIdx.x % 32;
   const u32 barriers = shared_base() + T::at.barriers;
   if (threadIdx.x == 0) {

@@ -27,8 +27,8 @@ static_assert(kLargeTiles <= kMostTiles, "more tiles than a cluster has blocks")
 
 constexpr u32 kRestParts = rest_parts(kHeads);
 
-// Bytes from the records' start to 64 elements, the given part of 8, of rows from `row` on, which
-// is a multiple of 8. Of the rest's rows the parts that are one product follow each other.
+// Bytes from the records' start to 64 elements, the given part of 8, of row `row`, as if its pieces
+// were in order. Of the rest's rows the parts that are one product follow each other.
 template <u32 tile>
 __device__ __forceinline__ constexpr u32 rows_at(u32 row, u32 part) {
   constexpr u32 whole = whole_rows(tile);

@@ -87,9 +87,9 @@ __device__ __forceinline__ Factors factors_of(u32 pair, u32 lane) {
     // Matrices: eight heads, the same of the next 8 slots, then the next heads. High terms alone.
     u32 weights[4];
     device::load_matrices(weights, shared_base() + T::at.weights +
-                                       step * weight_step_bytes(kHeads) +
-                                       lane / 8 % 2 * (kOutputColumns * 16) +
-                                       (pair * 2 + lane / 16) * 128 + lane % 8 * 16);
+                                       step / 4 * weight_part_bytes(kHeads) +
+                                       (pair * 2 + lane / 16) * 1024 +
+                                       device::in_eight_rows(lane, step % 4 * 2 + lane / 8 % 2));
     device::mma_bf16_16x8x16(bounds[0], ceilings, weights[0], weights[1]);
     device::mma_bf16_16x8x16(bounds[1], ceilings, weights[2], weights[3]);
   }

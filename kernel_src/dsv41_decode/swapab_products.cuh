@@ -128,13 +128,16 @@ __device__ __forceinline__ void scores_to(float* to, u32 rows, u32 lane,
 
 template <class Products, class T>
 __device__ __forceinline__ void rest_scores(u32 part, u32 lane) {
+  constexpr u32 first = rows_at<T::tile>(whole_rows(T::tile), 0);
+  const u32 records = Products::place(shared_base() + T::at.records + first);
+  const u32 query = Products::place(shared_base() + T::at.query);
   float sums[kQueryColumns / 2] = {};
   Products::begin(sums);
 #pragma unroll
   for (u32 step = 0; step < kRestSteps; ++step)
     Products::template add_rows<kQueryColumns>(
-        sums, shared_base() + T::at.records + rows_at<T::tile>(whole_rows(T::tile), step / 4),
-        step % 4 * 2, shared_base() + T::at.query + query_step(step));
+        sums, Products::after(records, rows_at<T::tile>(whole_rows(T::tile), step / 4) - first),
+        step % 4 * 2, Products::after(query, query_step(step)));
   Products::end(sums);
   if (part >= kRestParts) return;
   float wanted[kHeads / 2];
@@ -157,19 +160,21 @@ __device__ __forceinline__ void scores(u32 warp, u32 lane) {
   const u32 warpgroup = warp / 4;
   const u32 rows = warpgroup % row_tiles * 64;
   const u32 split = warpgroup / row_tiles;
-  const u32 records = shared_base() + T::at.records;
-  const u32 query = shared_base() + T::at.query;
+  const u32 first = split * steps;
+  const u32 records =
+      Products::place(shared_base() + T::at.records + rows_at<T::tile>(rows, first / 4));
+  const u32 query = Products::place(shared_base() + T::at.query + query_step(first));
   if constexpr (rest_rows(T::tile) != 0) {
-    if (warpgroup == 0) rest_scores<Products, T>(warp, lane);
+    if (warpgroup == kWarps / 8) rest_scores<Products, T>(warp % 4, lane);
   }
+  if (split >= splits(T::tile)) return;
   float sums[kHeads / 2] = {};
   Products::begin(sums);
 #pragma unroll
-  for (u32 i = 0; i < steps; ++i) {
-    const u32 step = split * steps + i;
+  for (u32 i = 0; i < steps; ++i)
     Products::template add_rows<kHeads, kQueryColumns>(
-        sums, records + rows_at<T::tile>(rows, step / 4), step % 4 * 2, query + query_step(step));
-  }
+        sums, Products::after(records, rows_at<T::tile>(0, i / 4)), i % 4 * 2,
+        Products::after(query, query_step(i)));
   Products::end(sums);
   constexpr u32 whole = whole_rows(T::tile);
   scores_to(shared_at<float>(T::at.scores) + split * kHeads * score_row_floats(whole) + rows +
@@ -207,7 +212,7 @@ struct Softmax {
   float sum;  // of this lane
 };
 
-// P is stored as columns, its high terms before its low ones.
+// P is stored as rows of slots, those of all heads' high terms before those of low ones.
 template <class T>
 __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   // A lane has four slots.
@@ -223,10 +228,11 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
   const u32 from = of_rest ? T::at.rest_scores + (head * rest_row + 4 * t) * 4
                            : T::at.scores + (head * row + slot) * 4;
   const u32 to_next = kHeads * (of_rest ? rest_row : row) * 4;
+  constexpr u32 most_parts = larger_of(splits(T::tile), has_rest ? kRestParts : 1);
   float sums[4] = {};
 #pragma unroll
-  for (u32 split = 0; split < splits(T::tile); ++split) {
-    if (of_rest && split >= kRestParts) continue;
+  for (u32 split = 0; split < most_parts; ++split) {
+    if (split >= (of_rest ? kRestParts : splits(T::tile))) continue;
     const Words4 part = load_shared_16(from + split * to_next);
     sums[0] += float_of(part.x);
     sums[1] += float_of(part.y);
@@ -252,8 +258,8 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
 #pragma unroll
   for (u32 i = 0; i < 4; ++i) p[i] = device::power_of_2(x[i] - reference);
   if (counts) {
-    const u32 to = T::at.weights + step * weight_step_bytes(kHeads) +
-                   t / 2 * (kOutputColumns * 16) + head / 8 * 128 + head % 8 * 16 + t % 2 * 8;
+    const u32 to = T::at.weights + slot / 64 * weight_part_bytes(kHeads) + head / 8 * 1024 +
+                   device::in_eight_rows(head, slot % 64 / 8) + t % 2 * 8;
     u32 highs[2], lows[2];
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {
@@ -263,7 +269,7 @@ __device__ __forceinline__ Softmax softmax(u32 head, u32 lane) {
                                          p[2 * k + 1] - high_of_bf16x2(high));
     }
     *shared_at<Words2>(to) = {highs[0], highs[1]};
-    *shared_at<Words2>(to + kHeads * 16) = {lows[0], lows[1]};
+    *shared_at<Words2>(to + kHeads * 128) = {lows[0], lows[1]};
   }
   return {maximum, (p[0] + p[1]) + (p[2] + p[3])};
 }
@@ -278,13 +284,17 @@ template <class Products, class T>
 __device__ __forceinline__ void start_outputs(float (&sums)[kOutputColumns / 2], u32 half,
                                               u32 warp) {
   const u32 part = warp / 4 * 2 + half;
+  constexpr u32 whole = whole_rows(T::tile);
+  const u32 records = shared_base() + T::at.records;
+  const u32 rows = Products::place(records + rows_at<T::tile>(0, part));
+  const u32 rest = Products::place(records + rows_at<T::tile>(whole, part));
+  const u32 weights = Products::place(shared_base() + T::at.weights);
   Products::begin(sums);
 #pragma unroll
-  for (u32 step = 0; step < T::tile / 16; ++step) {
-    const u32 columns = shared_base() + T::at.weights + step * weight_step_bytes(kHeads);
-    const u32 rows = shared_base() + T::at.records + rows_at<T::tile>(step * 16, part);
-    Products::template add_transposed<kOutputColumns>(sums, rows, columns);
-  }
+  for (u32 step = 0; step < T::tile / 16; ++step)
+    Products::template add_transposed<kOutputColumns>(
+        sums, step * 16 < whole ? Products::after(rows, step * 2048) : rest,
+        Products::after(weights, step / 4 * weight_part_bytes(kHeads)), step % 4 * 2);
   Products::let_run();
 }
 

@@ -66,29 +66,29 @@ TEST(SwapabPlan, IsAClusterForEachToken) {
     u32 blocks, shared_bytes;
   };
   for (const auto& [key, tokens, blocks, shared_bytes] : {
-           Row{{.heads = 16}, 1, 10, 180128},
-           Row{{.heads = 16}, 7, 10, 180128},
-           Row{{.heads = 16}, 8, 8, 180128},
-           Row{{.heads = 16}, 15, 8, 180128},
-           Row{{.heads = 16}, 16, 5, 180128},
-           Row{{.heads = 16, .record = Record::nvfp4, .page_slots = 128}, 8, 8, 180128},
-           Row{{.heads = 16, .record = Record::nvfp4, .page_slots = 128}, 16, 5, 180128},
-           Row{{.heads = 32}, 1, 10, 224224},
-           Row{{.heads = 32, .record = Record::nvfp4, .page_slots = 128}, 15, 8, 224224},
-           Row{{.heads = 32, .record = Record::nvfp4, .page_slots = 128}, 16, 5, 224224},
+           Row{{.heads = 16}, 1, 10, 172320},
+           Row{{.heads = 16}, 7, 10, 172320},
+           Row{{.heads = 16}, 8, 8, 172320},
+           Row{{.heads = 16}, 15, 8, 172320},
+           Row{{.heads = 16}, 16, 5, 172320},
+           Row{{.heads = 16, .record = Record::nvfp4, .page_slots = 128}, 8, 8, 172320},
+           Row{{.heads = 16, .record = Record::nvfp4, .page_slots = 128}, 16, 5, 172320},
+           Row{{.heads = 32}, 1, 10, 207712},
+           Row{{.heads = 32, .record = Record::nvfp4, .page_slots = 128}, 15, 8, 207712},
+           Row{{.heads = 32, .record = Record::nvfp4, .page_slots = 128}, 16, 5, 207712},
            // In clusters of 8 a warp would have rows of both lists, or there are too many rows.
-           Row{{.heads = 16, .swa_slots = 129}, 7, 11, 180128},
-           Row{{.heads = 16, .swa_slots = 129}, 8, 6, 180128},
-           Row{{.heads = 32, .swa_slots = 256, .compressed_slots = 512}, 2, 12, 224544},
-           Row{{.heads = 32, .swa_slots = 256, .compressed_slots = 512}, 9, 6, 224544},
-           Row{{.heads = 16, .swa_slots = 65, .compressed_slots = 129}, 3, 5, 179744},
-           Row{{.heads = 16, .swa_slots = 65, .compressed_slots = 129}, 8, 3, 179744},
-           Row{{.heads = 32, .swa_slots = 64, .compressed_slots = 512}, 7, 9, 224224},
-           Row{{.heads = 32, .swa_slots = 64, .compressed_slots = 512}, 8, 8, 224224},
-           Row{{.heads = 32, .swa_slots = 1, .compressed_slots = 1}, 65535, 2, 223264},
-           Row{{.heads = 32, .swa_slots = 128, .compressed_slots = 896}, 7, 16, 224800},
-           Row{{.heads = 32, .swa_slots = 128, .compressed_slots = 896}, 8, 8, 224800},
-           Row{{.heads = 16}, 0, 10, 180128},
+           Row{{.heads = 16, .swa_slots = 129}, 7, 11, 172320},
+           Row{{.heads = 16, .swa_slots = 129}, 8, 6, 172320},
+           Row{{.heads = 32, .swa_slots = 256, .compressed_slots = 512}, 2, 12, 208032},
+           Row{{.heads = 32, .swa_slots = 256, .compressed_slots = 512}, 9, 6, 208032},
+           Row{{.heads = 16, .swa_slots = 65, .compressed_slots = 129}, 3, 5, 171936},
+           Row{{.heads = 16, .swa_slots = 65, .compressed_slots = 129}, 8, 3, 171936},
+           Row{{.heads = 32, .swa_slots = 64, .compressed_slots = 512}, 7, 9, 207712},
+           Row{{.heads = 32, .swa_slots = 64, .compressed_slots = 512}, 8, 8, 207712},
+           Row{{.heads = 32, .swa_slots = 1, .compressed_slots = 1}, 65535, 2, 206752},
+           Row{{.heads = 32, .swa_slots = 128, .compressed_slots = 896}, 7, 16, 208288},
+           Row{{.heads = 32, .swa_slots = 128, .compressed_slots = 896}, 8, 8, 208288},
+           Row{{.heads = 16}, 0, 10, 172320},
        }) {
     const auto made = swapab::plan(key, tokens, device_of("sm_90a"));
     ASSERT_TRUE(made) << message_of(made);
@@ -163,21 +163,21 @@ TEST(SwapabPlan, RefusesWhatCannotRunAndSaysWhy) {
                1,
                device_of("sm_120a", 99 * 1024),
                unsupported,
-               "\"sm_120a\"; a block needs 180128 bytes of shared memory and can have 101376"},
+               "\"sm_120a\"; a block needs 172320 bytes of shared memory and can have 101376"},
            // Whoever made this one by hand did not look it up.
            Row{{.heads = 32},
                1,
                device_of("sm_121a"),
                unsupported,
-               "a block needs 224224 bytes of shared memory and can have 101376"},
-           Row{{.heads = 32}, 1, device_of("sm_90a", 224223), unsupported, "can have 224223"},
+               "a block needs 207712 bytes of shared memory and can have 101376"},
+           Row{{.heads = 32}, 1, device_of("sm_90a", 207711), unsupported, "can have 207711"},
        }) {
     const auto made = swapab::plan(key, tokens, device);
     ASSERT_FALSE(made) << says;
     EXPECT_EQ(made.error().code(), code) << says;
     EXPECT_NE(message_of(made).find(says), std::string::npos) << message_of(made);
   }
-  EXPECT_TRUE(swapab::plan({.heads = 32}, 1, device_of("sm_90a", 224224)));
+  EXPECT_TRUE(swapab::plan({.heads = 32}, 1, device_of("sm_90a", 207712)));
 }
 
 TEST(MegaPlan, SharesATokenAmongFewerBlocksTheMoreTokensThereAre) {
