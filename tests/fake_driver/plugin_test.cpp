@@ -33,5 +33,33 @@ TEST_F(Plugin, AGraphOutlivesThePluginThatCapturedIntoIt) {
   EXPECT_EQ(driver_.live(Object::library), 0u);
 }
 
+// What a sink writes to may be gone with the engine, and its code with the plugin.
+TEST_F(Plugin, ALogSinkGoesWithItsRuntimeWhateverOutlivesThat) {
+  const auto stream = cuda_->stream(CU_STREAM_NON_BLOCKING);
+  const auto logger = std::make_shared<int>();
+  auto own = options();
+  own.log = [logger](LogLevel, std::string_view) { ++*logger; };
+  Kernel kernel;
+  TensorMapArray maps;
+  {
+    auto runtime = open(own);
+    own.log = {};
+    ASSERT_TRUE(runtime.add_source("a.cu", kWaitSource));
+    const auto id = runtime.add(plain_spec("a.cu"));
+    ASSERT_TRUE(id) << message_of(id);
+    auto found = runtime.get(*id);
+    auto array = runtime.tensor_map_array(1);
+    ASSERT_TRUE(found && array) << message_of(found);
+    kernel = *found;
+    maps = *std::move(array);
+  }
+  EXPECT_EQ(logger.use_count(), 1);
+  driver_.fail("cuLibraryUnload", CUDA_ERROR_ILLEGAL_ADDRESS);
+  kernel = {};
+  driver_.fail("cuMemFree", CUDA_ERROR_ILLEGAL_ADDRESS);
+  maps = {};
+  EXPECT_EQ(*logger, 0);
+}
+
 }  // namespace
 }  // namespace kiln::test
