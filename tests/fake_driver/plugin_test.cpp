@@ -54,6 +54,7 @@ TEST_F(Plugin, ALogSinkGoesWithItsRuntimeWhateverOutlivesThat) {
     maps = *std::move(array);
   }
   EXPECT_EQ(logger.use_count(), 1);
+  *logger = 0;
   driver_.fail("cuLibraryUnload", CUDA_ERROR_ILLEGAL_ADDRESS);
   kernel = {};
   driver_.fail("cuMemFree", CUDA_ERROR_ILLEGAL_ADDRESS);
