@@ -32,6 +32,11 @@ install_and_move() {  # KIND BUILD
 
 way_install_static() {
   install_and_move static "$build"
+  # Those that a program uses itself, with exceptions or of another version, are not to be ours.
+  local foreign
+  foreign=$(nm -C --defined-only "$(prefix static)"/lib/libkiln_*.a |
+            grep -E '\b(nlohmann|spdlog)::' || true)
+  [ -z "$foreign" ] || fail "the static libraries define"$'\n'"$foreign"
   [ "$(cached KILN_BUILD_CLI)" = OFF ] || "$(prefix static)/bin/kiln" --version
 }
 
