@@ -21,7 +21,8 @@ CMAKE_GENERATOR=$(cached CMAKE_GENERATOR)
 export CXX CMAKE_GENERATOR
 kiln_settings=(-DKILN_CUDA_INCLUDE_DIR="$(cached KILN_CUDA_INCLUDE_DIR)")
 # With assertions and without debug information, which is a sixth of a compile.
-fast_debug=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG= -DCMAKE_UNITY_BUILD=ON)
+fast_debug=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG= -DCMAKE_UNITY_BUILD=ON
+            -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 
 install_and_move() {  # KIND BUILD
   rm -rf "$work/first prefix/$1" "$(prefix "$1")"
