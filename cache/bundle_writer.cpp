@@ -70,22 +70,26 @@ Result<BundleEntry> describe(const Store& store, BundleSource source, bool& went
   return described;
 }
 
-/// A file beside the bundle that takes its place once it is whole.
+/// A file beside the bundle that takes its place once it is whole. One without a name until then
+/// goes with a process that is killed, whatever it holds; not every file system has such.
 class Replacement {
  public:
-  Replacement(const std::filesystem::path& file, std::uint64_t file_bytes, const SystemCalls& calls)
-      : calls_(calls),
-        file_(file),
-        temporary_(file.parent_path() / dot_name("bundle")),
-        opened_(open_at(calls, AT_FDCWD, temporary_.c_str(),
-                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kBundleMode)),
-        error_(opened_.error) {
+  Replacement(const std::filesystem::path& file, std::uint64_t file_bytes, bool named,
+              const SystemCalls& calls)
+      : calls_(calls), file_(file), temporary_(file.parent_path() / dot_name("bundle")) {
+    const auto folder = temporary_.has_parent_path() ? temporary_.parent_path() : ".";
+    opened_ = named ? open_at(calls, AT_FDCWD, temporary_.c_str(),
+                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, kBundleMode)
+                    : open_at(calls, AT_FDCWD, folder.c_str(), O_WRONLY | O_TMPFILE, kBundleMode);
+    error_ = opened_.error;
+    named_ = named && error_ == 0;
+    needs_name_ = !named && error_ != 0;
     if (error_ == 0 && exceeds_file_size_limit(file_bytes)) error_ = EFBIG;
   }
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
   ~Replacement() {
-    if (opened_.fd) calls_.unlinkat(AT_FDCWD, temporary_.c_str(), 0);
+    if (named_) calls_.unlinkat(AT_FDCWD, temporary_.c_str(), 0);
   }
 
   void write(std::span<const std::byte> bytes) {
@@ -93,21 +97,35 @@ class Replacement {
   }
   Status finish() {
     if (error_ == 0 && calls_.fsync(opened_.fd.get()) != 0) error_ = errno;
+    if (error_ == 0 && !named_) give_name();
     if (error_ == 0 &&
         calls_.renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, file_.c_str(), 0) != 0)
       error_ = errno;
     if (error_ != 0) return failed_to_write(file_, describe_error(error_));
-    opened_.fd = Fd();
+    named_ = false;
     return {};
   }
   bool failed() const noexcept { return error_ != 0; }
+  /// There is none without a name here.
+  bool needs_name() const noexcept { return needs_name_; }
 
  private:
+  void give_name() {
+    const std::string self = "/proc/self/fd/" + std::to_string(opened_.fd.get());
+    named_ =
+        calls_.linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    if (named_) return;
+    error_ = errno;
+    needs_name_ = true;
+  }
+
   const SystemCalls& calls_;
   const std::filesystem::path& file_;
   std::filesystem::path temporary_;
   Opened opened_;
-  int error_;
+  int error_ = 0;
+  bool named_ = false;
+  bool needs_name_ = false;
 };
 
 }  // namespace
@@ -152,21 +170,27 @@ Status BundleWithCalls::write(const Store& store, std::vector<BundleSource> sour
 
   std::uint64_t file_bytes = message.size() + seal->size();
   for (const auto& entry : entries) file_bytes += entry.entry_bytes;
-  Replacement replacement(file, file_bytes, calls);
-  replacement.write(message);
-  replacement.write(*seal);
-  for (const auto& entry : entries) {
-    if (replacement.failed()) break;
-    const auto again = read_listed(store, entry.name, gone);
-    if (!again) return again.error();
-    const auto bytes = bytes_of(*again);
-    const auto sha256 = sha256_of(bytes);
-    gone = sha256 && *sha256 != entry.entry_sha256;
-    if (!sha256 || gone)
-      return failed_to_write(file, "entry " + entry.name.hex() + " changed while it was read");
-    replacement.write(bytes);
+  const auto write_as = [&](Replacement& replacement) -> Status {
+    replacement.write(message);
+    replacement.write(*seal);
+    for (const auto& entry : entries) {
+      if (replacement.failed()) break;
+      const auto again = read_listed(store, entry.name, gone);
+      if (!again) return again.error();
+      const auto bytes = bytes_of(*again);
+      const auto sha256 = sha256_of(bytes);
+      gone = sha256 && *sha256 != entry.entry_sha256;
+      if (!sha256 || gone)
+        return failed_to_write(file, "entry " + entry.name.hex() + " changed while it was read");
+      replacement.write(bytes);
+    }
+    return replacement.finish();
+  };
+  for (bool named = false;; named = true) {
+    Replacement replacement(file, file_bytes, named, calls);
+    auto status = write_as(replacement);
+    if (!replacement.needs_name()) return status;
   }
-  return replacement.finish();
 }
 
 }  // namespace kiln::cache

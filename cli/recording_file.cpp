@@ -1,7 +1,6 @@
 #include "cli/recording_file.hpp"
 
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include "cli/file_input.hpp"
@@ -9,13 +8,13 @@
 namespace kiln::cli {
 namespace {
 
-std::optional<std::string> text_of(const std::string& file) {
+Result<std::string> text_of(const std::string& file) {
   std::error_code failed;
+  const auto status = std::filesystem::status(file, failed);
   // A pipe or a device could block.
-  if (!std::filesystem::is_regular_file(file, failed)) return std::nullopt;
-  auto text = read_whole(file);
-  if (!text) return std::nullopt;
-  return *std::move(text);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return Error(ErrorCode::invalid_argument, "it is not a file");
+  return read_whole(file);
 }
 
 }  // namespace
@@ -28,9 +27,8 @@ bool holds_recording(const std::string& file) {
 Result<Recording> read_recording_file(const std::string& file) {
   const auto text = text_of(file);
   if (!text)
-    return Error(ErrorCode::invalid_argument, "the recording " + file +
-                                                  " is no file that can be "
-                                                  "read");
+    return Error(ErrorCode::invalid_argument,
+                 "the recording " + file + " cannot be read: " + text.error().message());
   return read_recording(*text, file);
 }
 

@@ -53,7 +53,7 @@ kiln::Status run() {
 
   engine::DeviceArray<int> in(kCount), out(kCount);
   const engine::Stream stream;
-  // The graph holds no reference to the code: keep the Kernel for as long as the graph.
+  // A graph keeps the kernels that were captured into it; the Kernel may go before it.
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(auto launch, runtime.launches().prepare(kernel, kShape, in.get(), out.get(), 1, kCount));
   const auto capture = [&] {

@@ -84,7 +84,7 @@ endif()
 
 # Never file(CONFIGURE) or a list of texts below: both would change ${}, @x@ and semicolons.
 set(delimiter kiln_source)
-file(STRINGS "${OUTPUT}.list" names)
+file(STRINGS "${OUTPUT}.list" names ENCODING UTF-8)
 set(entries "")
 foreach(name IN LISTS names)
   file(READ "${ROOT}/${name}" text)

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "kernel_src/kernels.hpp"
@@ -306,7 +308,7 @@ Result<Manifest> read_manifest_file(const std::filesystem::path& file,
   if (!std::filesystem::exists(status)) return unreadable(failed.message());
   if (!std::filesystem::is_regular_file(status)) return unreadable("it is not a file");
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) return unreadable("it cannot be opened");
+  if (!stream) return unreadable(std::generic_category().message(errno));
   // Block by block: an iterator over the stream throws where a read fails.
   std::string text;
   for (std::array<char, 65536> bytes{}; stream;) {

@@ -44,7 +44,7 @@ Error unknown_option(std::string_view option) {
   constexpr std::size_t kLongestName = 64;
   const auto name = option.substr(0, std::min(option.find('='), kLongestName));
   std::string_view nearest;
-  std::size_t best = std::min(kFarthest, name.size() / 2 + 1);
+  std::size_t best = std::min(kFarthest, name.size() / 3 + 1);
   for (const auto& rule : kOptionRules) {
     for (const auto known : {rule.name, rule.short_name}) {
       const auto far = known.empty() ? best : distance(name, known);

@@ -1,5 +1,7 @@
 #include "runtime/graph_keep.hpp"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <new>
 #include <utility>
@@ -27,6 +29,17 @@ void CUDA_CB graph_is_gone(void* kept) {
   put(static_cast<Kept*>(kept));
 }
 
+// The driver may make its call after the library or the plugin that holds this code was closed: it
+// stays loaded from the first one that can come.
+void stay_loaded() {
+  [[maybe_unused]] static void* const stays = [] {
+    Dl_info here{};
+    return ::dladdr(reinterpret_cast<const void*>(&graph_is_gone), &here) == 0
+               ? nullptr
+               : ::dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }();
+}
+
 // Lets go of what graphs left, but for kernels other than `kernel` where one is given.
 void let_go(const LoadedKernel* kernel) {
   if (gone.load(std::memory_order_relaxed) == nullptr) return;
@@ -47,6 +60,7 @@ Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) 
   // A server that captures again and again opens no other Runtime. The caller holds this kernel, so
   // that nothing is unloaded.
   let_go(kernel.get());
+  stay_loaded();
   auto* kept = new (std::nothrow) Kept{std::move(kernel)};
   if (kept == nullptr) return api.failed("cuUserObjectCreate", CUDA_ERROR_OUT_OF_MEMORY);
   CUuserObject object = nullptr;

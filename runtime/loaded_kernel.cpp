@@ -25,7 +25,8 @@ bool means_unsupported(CUresult result) {
 
 }  // namespace
 
-Library::Library(std::shared_ptr<const DriverApi> driver, Artifact artifact, LogSink log)
+Library::Library(std::shared_ptr<const DriverApi> driver, Artifact artifact,
+                 std::weak_ptr<const LogSink> log)
     : driver_(std::move(driver)),
       artifact_(std::move(artifact)),
       log_(std::move(log)),
@@ -62,7 +63,8 @@ Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFac
 }  // namespace
 
 Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const DriverApi> driver,
-                                                     Artifact artifact, LogSink log) {
+                                                     Artifact artifact,
+                                                     std::weak_ptr<const LogSink> log) {
   const std::shared_ptr<Library> library(
       new Library(std::move(driver), std::move(artifact), std::move(log)));
   const auto& api = library->driver();
@@ -106,9 +108,9 @@ Library::~Library() {
   const OutsideCapture outside(*driver_);
   const auto result = driver_->cuLibraryUnload(library_);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
-  if (log_)
-    log_(LogLevel::warning,
-         subject(artifact_.facts) + ": " + driver_->failed("cuLibraryUnload", result).message());
+  if (const auto log = log_.lock(); log && *log)
+    (*log)(LogLevel::warning,
+           subject(artifact_.facts) + ": " + driver_->failed("cuLibraryUnload", result).message());
 }
 
 namespace {

@@ -21,9 +21,11 @@ namespace kiln {
 /// One artifact loaded into the driver, for all devices of its architecture.
 class Library {
  public:
+  /// `log` may go before it.
   /// Errors  unsupported, naming kernel, architecture, compiler and driver; driver_failed.
   static Result<std::shared_ptr<const Library>> load(std::shared_ptr<const DriverApi> driver,
-                                                     Artifact artifact, LogSink log);
+                                                     Artifact artifact,
+                                                     std::weak_ptr<const LogSink> log);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
@@ -37,11 +39,12 @@ class Library {
   unsigned generation() const noexcept { return generation_; }
 
  private:
-  Library(std::shared_ptr<const DriverApi> driver, Artifact artifact, LogSink log);
+  Library(std::shared_ptr<const DriverApi> driver, Artifact artifact,
+          std::weak_ptr<const LogSink> log);
 
   std::shared_ptr<const DriverApi> driver_;
   Artifact artifact_;
-  LogSink log_;
+  std::weak_ptr<const LogSink> log_;
   unsigned generation_ = 0;
   CUlibrary library_ = nullptr;
   CUkernel kernel_ = nullptr;

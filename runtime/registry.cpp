@@ -7,7 +7,7 @@ namespace kiln {
 
 Result<const LoadedKernel*> Registered::load(const std::shared_ptr<const DriverApi>& driver,
                                              const Artifact& artifact, int ordinal,
-                                             const LogSink& log,
+                                             const std::weak_ptr<const LogSink>& log,
                                              std::atomic<std::uint64_t>& loads) {
   const std::lock_guard lock(mutex_);
   if (const auto* loaded = find(ordinal)) return loaded;

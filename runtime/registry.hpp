@@ -45,7 +45,8 @@ class Registered {
   }
   /// Loads `artifact` on `ordinal`, once; `loads` counts the modules that reach the driver.
   Result<const LoadedKernel*> load(const std::shared_ptr<const DriverApi>& driver,
-                                   const Artifact& artifact, int ordinal, const LogSink& log,
+                                   const Artifact& artifact, int ordinal,
+                                   const std::weak_ptr<const LogSink>& log,
                                    std::atomic<std::uint64_t>& loads);
 
  private:

@@ -204,7 +204,7 @@ Result<Kernel> Runtime::State::load(KernelId id, Registered& registered, int ord
       obtain(id, registered.spec(), infos[static_cast<std::size_t>(ordinal)].architecture);
   if (!outcome.status) return outcome.status.error();
   KILN_TRY(const auto* const loaded,
-           registered.load(api, *outcome.artifact, ordinal, options.log, counters.module_loads));
+           registered.load(api, *outcome.artifact, ordinal, log, counters.module_loads));
   return loaded->handle();
 }
 
@@ -377,7 +377,7 @@ Result<TensorMapBuilder> Runtime::tensor_map_builder() {
 
 Result<TensorMapArray> Runtime::tensor_map_array(std::size_t count) {
   KILN_TRY(auto driver, state_->driver());
-  return TensorMapArray::allocate(std::move(driver), count, state_->options.log);
+  return TensorMapArray::allocate(std::move(driver), count, state_->log);
 }
 
 RuntimeCounters Runtime::counters() const noexcept {

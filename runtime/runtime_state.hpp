@@ -64,6 +64,8 @@ struct Runtime::State {
             std::string_view architecture, const Outcome& outcome);
 
   RuntimeOptions options;
+  /// For what may outlive this, as a kernel does that a graph keeps.
+  const std::shared_ptr<const LogSink> log = std::make_shared<const LogSink>(options.log);
   SourceSet sources;
   FileMemo memo;
   std::optional<cache::Store> store;

@@ -8,28 +8,15 @@
 namespace kiln {
 namespace {
 
-spdlog::level::level_enum level_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warning:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      return spdlog::level::err;
-  }
-  return spdlog::level::err;
+constexpr spdlog::level::level_enum level_of(LogLevel level) {
+  return static_cast<spdlog::level::level_enum>(static_cast<int>(level) + 1);
 }
+static_assert(level_of(LogLevel::debug) == spdlog::level::debug &&
+              level_of(LogLevel::info) == spdlog::level::info &&
+              level_of(LogLevel::warning) == spdlog::level::warn &&
+              level_of(LogLevel::error) == spdlog::level::err);
 
 }  // namespace
-
-LogSink spdlog_sink(std::shared_ptr<spdlog::logger> logger) {
-  return [logger = std::move(logger)](LogLevel level, std::string_view message) {
-    // The message goes in as an argument: as a format it would be read for braces.
-    logger->log(level_of(level), "{}", message);
-  };
-}
 
 LogSink spdlog_stderr_sink(LogLevel least) {
   auto logger = std::make_shared<spdlog::logger>(

@@ -79,7 +79,8 @@ Result<TensorMapChange> TensorMapBuilder::encode(const TensorMapSpec& spec) {
 }
 
 Result<TensorMapArray> TensorMapArray::allocate(std::shared_ptr<const DriverApi> driver,
-                                                std::size_t count, LogSink log) {
+                                                std::size_t count,
+                                                std::weak_ptr<const LogSink> log) {
   if (count == 0)
     return Error(ErrorCode::invalid_argument, "an array of 0 tensor maps; ask for at least 1");
   constexpr std::size_t kMost = SIZE_MAX / sizeof(TensorMap);
@@ -129,9 +130,9 @@ TensorMapArray::~TensorMapArray() {
   const OutsideCapture outside(*driver_);
   const auto result = driver_->cuMemFree(reinterpret_cast<CUdeviceptr>(slots_));
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
-  if (log_)
-    log_(LogLevel::warning, "an array of " + std::to_string(count_) +
-                                " tensor maps: " + driver_->failed("cuMemFree", result).message());
+  if (const auto log = log_.lock(); log && *log)
+    (*log)(LogLevel::warning, "an array of " + std::to_string(count_) + " tensor maps: " +
+                                  driver_->failed("cuMemFree", result).message());
 }
 
 Status TensorMapArray::set(std::size_t index, const TensorMap& map, CUstream stream) noexcept {

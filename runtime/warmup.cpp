@@ -145,7 +145,7 @@ Status Runtime::State::load_now(KernelId id, int ordinal, Depth depth) {
     }
   }
   const auto loaded =
-      registry.at(id)->load(api, *outcome.artifact, ordinal, options.log, counters.module_loads);
+      registry.at(id)->load(api, *outcome.artifact, ordinal, log, counters.module_loads);
   auto status = loaded ? Status() : Status(loaded.error());
   if (loaded && depth == Depth::launch_ready) status = (*loaded)->bring_into_context();
   if (context != nullptr) {

@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,13 +52,18 @@ std::string end_text(std::optional<int> status) {
 class WorkerPool::Process {
  public:
   static Result<std::shared_ptr<Process>> start(const std::vector<std::string>& command);
-  Process(pid_t pid, int wire) : pid_(pid), wire_(wire), generation_(fork_generation()) {}
+  Process(pid_t pid, int wire)
+      : pid_(pid),
+        handle_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+        wire_(wire),
+        generation_(fork_generation()) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() {
     // A forked child shares the wire, and the process is not its own.
     ::close(wire_);
     if (generation_ == fork_generation()) end();
+    if (handle_ >= 0) ::close(handle_);
   }
 
   /// untaken: it ended, and had not read all that it was sent.
@@ -95,10 +101,12 @@ class WorkerPool::Process {
   /// Waits for the end, which is there or is brought about; its status, if it can be told.
   std::optional<int> end(bool ended_by_itself = false) {
     if (pid_ < 0) return std::nullopt;
-    if (!ended_by_itself) ::kill(pid_, SIGKILL);
     int status = 0;
-    pid_t waited = 0;
-    while ((waited = ::waitpid(pid_, &status, 0)) < 0 && errno == EINTR) continue;
+    pid_t waited = -1;
+    if (!number_is_free()) {
+      if (!ended_by_itself) ::kill(pid_, SIGKILL);
+      while ((waited = ::waitpid(pid_, &status, 0)) < 0 && errno == EINTR) continue;
+    }
     if (makes_header_) remove_unfinished_headers(pid_);
     pid_ = -1;
     return waited > 0 ? std::optional(status) : std::nullopt;
@@ -110,7 +118,13 @@ class WorkerPool::Process {
   bool ours() const noexcept { return generation_ == fork_generation(); }
 
  private:
+  /// Who else waits for this process's children has taken it, and another may have its number.
+  bool number_is_free() const noexcept {
+    return ::syscall(SYS_pidfd_send_signal, handle_, 0, nullptr, 0) != 0 && errno == ESRCH;
+  }
+
   pid_t pid_;
+  int handle_;  // of the process, whatever becomes of its number; -1 before Linux 5.3
   int wire_;
   unsigned generation_;
   bool makes_header_ = false;

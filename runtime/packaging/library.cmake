@@ -14,6 +14,9 @@ function(kiln_add_library name)
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
     DEFINE_SYMBOL KILN_EXPORTS
+    # In a unity build files of one batch must not have the same private names: the batches are
+    # these, whatever a project around this one says.
+    UNITY_BUILD_BATCH_SIZE 8
     VERSION ${PROJECT_VERSION}
     # Before 1.0 a minor version may change anything.
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}

@@ -15,6 +15,7 @@
 
 #include "cache/store_with_calls.hpp"
 #include "cache/system_calls.hpp"
+#include "kiln/cache/bundle.hpp"
 #include "tests/faults/harness.hpp"
 #include "tests/support/temporary_directory.hpp"
 
@@ -185,6 +186,40 @@ TEST(Kill, AtEverySystemCall) {
       static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(slowest).count()));
   EXPECT_LT(slowest, 10s);
 }
+
+#ifndef KILN_EMULATED  // no libsodium for the emulated processor
+// A bundle may be as large as the cache, and nothing collects what lies beside it.
+TEST(Kill, WhileABundleIsWrittenLeavesTheOldOneAndNothingElse) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer's own system calls are many times those of the store";
+#endif
+  test::use_memory_for_temporary_files();
+  if (!killed_at(0, [] {})) GTEST_SKIP() << "no process may be traced here";
+  const test::TemporaryDirectory directory;
+  const fs::path file = directory / "bundles" / "file.kiln";
+  fs::create_directory(file.parent_path());
+  Store store = open_store(directory / "cache", kRealCalls);
+  for (unsigned i = 0; i < kKeys; ++i) ASSERT_TRUE(publish(store, i).ok());
+  std::size_t left = 0;
+  int stop = 0;
+  for (bool killed = true; killed; ++stop) {
+    test::write_file(file, "what was there");
+    killed = killed_at(stop, [&] {
+      std::vector<BundleSource> sources;
+      for (unsigned i = 0; i < kKeys; ++i) sources.push_back({.name = digest_of(key_of(i))});
+      static_cast<void>(write_bundle(store, sources, nullptr, file).ok());
+    });
+    EXPECT_TRUE(test::read_file(file) == "what was there" ||
+                Bundle::open(file, {.keys = {}, .anyone = true}));
+    for (const auto& name : test::dot_names_below(file.parent_path())) {
+      fs::remove(file.parent_path() / name);
+      ++left;
+    }
+  }
+  EXPECT_GT(stop, 20) << "the harness does not see its calls";
+  EXPECT_LE(left, 2u) << "between its name and its place it may be seen";
+}
+#endif
 
 }  // namespace
 }  // namespace kiln::cache

@@ -21,7 +21,8 @@ CMAKE_GENERATOR=$(cached CMAKE_GENERATOR)
 export CXX CMAKE_GENERATOR
 kiln_settings=(-DKILN_CUDA_INCLUDE_DIR="$(cached KILN_CUDA_INCLUDE_DIR)")
 # With assertions and without debug information, which is a sixth of a compile.
-fast_debug=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG= -DCMAKE_UNITY_BUILD=ON)
+fast_debug=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG= -DCMAKE_UNITY_BUILD=ON
+            -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 
 install_and_move() {  # KIND BUILD
   rm -rf "$work/first prefix/$1" "$(prefix "$1")"
@@ -32,6 +33,11 @@ install_and_move() {  # KIND BUILD
 
 way_install_static() {
   install_and_move static "$build"
+  # Those that a program uses itself, with exceptions or of another version, are not to be ours.
+  local foreign
+  foreign=$(nm -C --defined-only "$(prefix static)"/lib/libkiln_*.a |
+            grep -E '\b(nlohmann|spdlog)::' || true)
+  [ -z "$foreign" ] || fail "the static libraries define"$'\n'"$foreign"
   [ "$(cached KILN_BUILD_CLI)" = OFF ] || "$(prefix static)/bin/kiln" --version
 }
 
@@ -54,8 +60,7 @@ way_exported_symbols() {
     # Weak are what the library takes of the standard one, and the templates that it offers.
     foreign=$(grep -vE '^(T kiln::|[WVu] (.*[ <(])?std::|W kiln::kernels::[a-z0-9_]*::Decode<)' \
       <<<"$symbols" || true)
-    foreign+=$(grep -E '^T .*(State|Slot|Held|detail)::|nlohmann|fmt::|spdlog::' <<<"$symbols" |
-               grep -v '^T kiln::spdlog_sink(' || true)
+    foreign+=$(grep -E '^T .*(State|Slot|Held|detail)::|nlohmann|fmt::|spdlog::' <<<"$symbols" || true)
     [ -z "$foreign" ] || fail "libkiln_$library.so exports"$'\n'"$foreign"
   done
 }

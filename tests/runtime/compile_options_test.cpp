@@ -131,6 +131,7 @@ TEST(CompileOptions, RefusesWithAReason) {
            Case{{"--use-fast-math"}, "did you mean --use_fast_math?"},
            Case{{"--define_macro=A"}, "did you mean --define-macro?"},
            Case{{"-lineinf"}, "did you mean -lineinfo?"},
+           Case{{"--help"}, "give options of NVRTC"},
            Case{{"-O3"}, "unknown"},
            Case{{"nonsense"}, "unknown"},
            Case{{""}, "unknown"},

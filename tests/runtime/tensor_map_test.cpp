@@ -349,9 +349,10 @@ TEST(TensorMapArray, AMovedOneIsEmptyAndWhatItReplacesIsFreed) {
 
 TEST(TensorMapArray, FreesOnceAndReportsWhatFails) {
   std::string warnings;
+  const auto log =
+      std::make_shared<const LogSink>([&](LogLevel, std::string_view text) { warnings = text; });
   {
-    auto first = TensorMapArray::allocate(
-        FakeDriver::make(), 3, [&](LogLevel, std::string_view text) { warnings = text; });
+    auto first = TensorMapArray::allocate(FakeDriver::make(), 3, log);
     ASSERT_TRUE(first);
     TensorMapArray moved = *std::move(first);
     TensorMapArray other;

@@ -62,7 +62,8 @@ struct RuntimeOptions {
   std::filesystem::path record_file{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};
-  /// Where warnings and notes go; empty: nowhere. <kiln/spdlog.hpp> has one that writes them.
+  /// Where warnings and notes go; empty: nowhere. <kiln/spdlog.hpp> has one that writes them. It is
+  /// let go with the Runtime, whatever kernels, descriptors and graphs remain.
   LogSink log{};
 };
 

@@ -150,7 +150,7 @@ class KILN_API TensorMapArray {
  public:
   /// For the library, whose Runtime::tensor_map_array() hands one out.
   static Result<TensorMapArray> allocate(std::shared_ptr<const DriverApi> driver, std::size_t count,
-                                         LogSink log);
+                                         std::weak_ptr<const LogSink> log);
   TensorMapArray() noexcept = default;
   TensorMapArray(TensorMapArray&& other) noexcept;
   TensorMapArray& operator=(TensorMapArray&& other) noexcept;
@@ -171,7 +171,7 @@ class KILN_API TensorMapArray {
 
  private:
   std::shared_ptr<const DriverApi> driver_;
-  LogSink log_;
+  std::weak_ptr<const LogSink> log_;
   const TensorMap* slots_ = nullptr;
   std::size_t count_ = 0;
   unsigned generation_ = 0;

@@ -80,8 +80,7 @@ std::size_t public_functions() {
       static_cast<Result<Kernel> (Runtime::*)(KernelId, int)>(&Runtime::get), &Runtime::artifact,
       &Runtime::look_up, &Runtime::devices, &Runtime::device, &Runtime::launches,
       &Runtime::counters, &Runtime::options, &version, &find_toolchain, &driver_version,
-      static_cast<std::string_view (*)(Origin) noexcept>(&to_string), &spdlog_sink,
-      &spdlog_stderr_sink);
+      static_cast<std::string_view (*)(Origin) noexcept>(&to_string), &spdlog_stderr_sink);
   const std::size_t of_kernels = count_of(
       &kernels::embedded_sources, &kernels::embedded_manifests, &kernels::add_sources,
       &kernels::read_manifest, &kernels::read_manifest_file, &kernels::model_names,
