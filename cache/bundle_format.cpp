@@ -19,12 +19,12 @@ namespace kiln::cache {
 namespace {
 
 // Broken by every conversion of line ends and by 7-bit transfer, as that of an entry.
-constexpr std::array<unsigned char, 8> kMagic = {'K', 'I', 'L', 'B', 0x0D, 0x0A, 0x1A, 0x0A};
+constexpr std::array<unsigned char, 8> kBundleMagic = {'K', 'I', 'L', 'B', 0x0D, 0x0A, 0x1A, 0x0A};
 constexpr std::uint32_t kBundleSchema = 1;
 constexpr std::uint32_t kUnsigned = 0;
 constexpr std::uint32_t kEd25519 = 1;
 
-constexpr std::size_t kSchemaAt = 8;
+constexpr std::size_t kBundleSchemaAt = 8;
 constexpr std::size_t kSealKindAt = 12;
 constexpr std::size_t kCountAt = 16;
 constexpr std::size_t kIndexSizeAt = 24;
@@ -35,12 +35,12 @@ static_assert(kSignerAt + sizeof(PublicKey) == kBundleHeadBytes);
 constexpr std::size_t kKeySha256At = 16;
 constexpr std::size_t kEntrySha256At = 48;
 constexpr std::size_t kEntrySizeAt = 80;
-constexpr std::size_t kPayloadSizeAt = 88;
+constexpr std::size_t kEntryPayloadSizeAt = 88;
 constexpr std::size_t kArchitectureSizeAt = 96;
 constexpr std::size_t kToolchainSizeAt = 100;
 static_assert(kToolchainSizeAt + sizeof(std::uint32_t) == kRecordBytes);
 
-std::string number(std::uint64_t value) {
+std::string decimal(std::uint64_t value) {
   return std::to_string(value);
 }
 
@@ -59,16 +59,16 @@ std::string text_at(const std::byte* from, std::size_t size) {
 
 std::string decode_head_alone(std::span<const std::byte> start, BundleHead& head) {
   if (start.size() < kBundleHeadBytes)
-    return "it is cut short, or no Kiln bundle: " + number(start.size()) + " bytes, a head has " +
-           number(kBundleHeadBytes);
+    return "it is cut short, or no Kiln bundle: " + decimal(start.size()) + " bytes, a head has " +
+           decimal(kBundleHeadBytes);
   const std::byte* const at = start.data();
-  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) return "it is no Kiln bundle";
-  if (const auto schema = get<std::uint32_t>(at + kSchemaAt); schema != kBundleSchema)
-    return "another Kiln made it (schema " + number(schema) + ", this one reads " +
-           number(kBundleSchema) + ")";
+  if (std::memcmp(at, kBundleMagic.data(), kBundleMagic.size()) != 0) return "it is no Kiln bundle";
+  if (const auto schema = get<std::uint32_t>(at + kBundleSchemaAt); schema != kBundleSchema)
+    return "another Kiln made it (schema " + decimal(schema) + ", this one reads " +
+           decimal(kBundleSchema) + ")";
   const auto seal = get<std::uint32_t>(at + kSealKindAt);
   if (seal != kUnsigned && seal != kEd25519)
-    return "a newer Kiln made it (seal of kind " + number(seal) + ")";
+    return "a newer Kiln made it (seal of kind " + decimal(seal) + ")";
   const auto signer = get_bytes<PublicKey>(at + kSignerAt);
   if (seal == kEd25519)
     head.signer = signer;
@@ -79,12 +79,12 @@ std::string decode_head_alone(std::span<const std::byte> start, BundleHead& head
   head.index_bytes = get<std::uint64_t>(at + kIndexSizeAt);
   head.entries_bytes = get<std::uint64_t>(at + kEntriesSizeAt);
   if (head.index_bytes > kMaxIndexBytes)
-    return "it declares an index of " + number(head.index_bytes) + " bytes, over the limit of " +
-           number(kMaxIndexBytes);
+    return "it declares an index of " + decimal(head.index_bytes) + " bytes, over the limit of " +
+           decimal(kMaxIndexBytes);
   // Each record takes its part of the index, so that a count that fits sets aside what is there.
   if (head.count > head.index_bytes / kRecordBytes)
-    return "it declares " + number(head.count) + " entries, and its index has room for " +
-           number(head.index_bytes / kRecordBytes);
+    return "it declares " + decimal(head.count) + " entries, and its index has room for " +
+           decimal(head.index_bytes / kRecordBytes);
   return {};
 }
 
@@ -94,10 +94,10 @@ std::string decode_head(std::span<const std::byte> start, std::uint64_t file_siz
   // Cannot wrap: the index is below its limit.
   const std::uint64_t before = kBundleHeadBytes + head.index_bytes + kBundleSealBytes;
   if (file_size < before || file_size - before < head.entries_bytes)
-    return "it is cut short: " + number(file_size) + " bytes, of " + number(before) +
-           " before its entries and " + number(head.entries_bytes) + " of them";
+    return "it is cut short: " + decimal(file_size) + " bytes, of " + decimal(before) +
+           " before its entries and " + decimal(head.entries_bytes) + " of them";
   if (file_size - before > head.entries_bytes)
-    return "it has " + number(file_size - before - head.entries_bytes) +
+    return "it has " + decimal(file_size - before - head.entries_bytes) +
            " bytes of junk at its end";
   return {};
 }
@@ -110,15 +110,15 @@ std::string decode_index(const BundleHead& head, std::span<const std::byte> inde
   entries.reserve(static_cast<std::size_t>(head.count));
   std::uint64_t total = 0;
   while (!index.empty()) {
-    const auto which = "record " + number(entries.size()) + " of its index ";
+    const auto which = "record " + decimal(entries.size()) + " of its index ";
     if (entries.size() == head.count || index.size() < kRecordBytes)
-      return which + "is beyond the " + number(head.count) + " that it declares, or cut short";
+      return which + "is beyond the " + decimal(head.count) + " that it declares, or cut short";
     const std::byte* const at = index.data();
     BundleEntry entry{.name = get_digest(at),
                       .key_sha256 = get_bytes<Sha256>(at + kKeySha256At),
                       .entry_sha256 = get_bytes<Sha256>(at + kEntrySha256At),
                       .entry_bytes = get<std::uint64_t>(at + kEntrySizeAt),
-                      .payload_bytes = get<std::uint64_t>(at + kPayloadSizeAt)};
+                      .payload_bytes = get<std::uint64_t>(at + kEntryPayloadSizeAt)};
     const std::uint64_t architecture = get<std::uint32_t>(at + kArchitectureSizeAt);
     const std::uint64_t toolchain = get<std::uint32_t>(at + kToolchainSizeAt);
     if (architecture > kMaxLabelBytes || toolchain > kMaxLabelBytes ||
@@ -126,8 +126,8 @@ std::string decode_index(const BundleHead& head, std::span<const std::byte> inde
       return which + "declares texts that are over the limit, or cut short";
     if (entry.entry_bytes < kHeaderBytes || entry.entry_bytes > kMostEntryBytes ||
         entry.payload_bytes > entry.entry_bytes - kHeaderBytes)
-      return which + "declares an entry of " + number(entry.entry_bytes) + " bytes with " +
-             number(entry.payload_bytes) + " of payload";
+      return which + "declares an entry of " + decimal(entry.entry_bytes) + " bytes with " +
+             decimal(entry.payload_bytes) + " of payload";
     if (!entries.empty() && !(entries.back().name < entry.name)) return which + "is out of order";
     const auto architecture_size = static_cast<std::size_t>(architecture);
     const auto toolchain_size = static_cast<std::size_t>(toolchain);
@@ -139,11 +139,11 @@ std::string decode_index(const BundleHead& head, std::span<const std::byte> inde
     entries.push_back(std::move(entry));
   }
   if (entries.size() != head.count)
-    return "its index holds " + number(entries.size()) + " of the " + number(head.count) +
+    return "its index holds " + decimal(entries.size()) + " of the " + decimal(head.count) +
            " records that it declares";
   if (total != head.entries_bytes)
-    return "its index speaks of " + number(total) + " bytes of entries, and there are " +
-           number(head.entries_bytes);
+    return "its index speaks of " + decimal(total) + " bytes of entries, and there are " +
+           decimal(head.entries_bytes);
   return {};
 }
 
@@ -161,7 +161,7 @@ std::vector<std::byte> encode_index(const std::optional<PublicKey>& signer,
     std::copy(entry.entry_sha256.bytes.begin(), entry.entry_sha256.bytes.end(),
               at + kEntrySha256At);
     put(at + kEntrySizeAt, entry.entry_bytes);
-    put(at + kPayloadSizeAt, entry.payload_bytes);
+    put(at + kEntryPayloadSizeAt, entry.payload_bytes);
     put(at + kArchitectureSizeAt, static_cast<std::uint32_t>(entry.architecture.size()));
     put(at + kToolchainSizeAt, static_cast<std::uint32_t>(entry.toolchain.size()));
     const auto texts = std::as_bytes(std::span(entry.architecture));
@@ -170,8 +170,8 @@ std::vector<std::byte> encode_index(const std::optional<PublicKey>& signer,
     std::copy(more.begin(), more.end(), end);
   }
   std::byte* const head = bytes.data();
-  std::memcpy(head, kMagic.data(), kMagic.size());
-  put(head + kSchemaAt, kBundleSchema);
+  std::memcpy(head, kBundleMagic.data(), kBundleMagic.size());
+  put(head + kBundleSchemaAt, kBundleSchema);
   put(head + kSealKindAt, signer ? kEd25519 : kUnsigned);
   put(head + kCountAt, std::uint64_t{entries.size()});
   put(head + kIndexSizeAt, std::uint64_t{bytes.size() - kBundleHeadBytes});

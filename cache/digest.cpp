@@ -32,7 +32,7 @@ std::optional<std::uint64_t> half_from(std::string_view text) noexcept {
   return half;
 }
 
-Digest digest_of(const void* bytes, std::size_t size) noexcept {
+Digest hashed(const void* bytes, std::size_t size) noexcept {
   const XXH128_hash_t hash = XXH3_128bits(bytes, size);
   return {.high = hash.high64, .low = hash.low64};
 }
@@ -55,11 +55,11 @@ std::optional<Digest> Digest::from_hex(std::string_view text) noexcept {
 }
 
 Digest digest_of(std::span<const std::byte> bytes) noexcept {
-  return digest_of(static_cast<const void*>(bytes.data()), bytes.size());
+  return hashed(static_cast<const void*>(bytes.data()), bytes.size());
 }
 
 Digest digest_of(std::string_view text) noexcept {
-  return digest_of(static_cast<const void*>(text.data()), text.size());
+  return hashed(static_cast<const void*>(text.data()), text.size());
 }
 
 }  // namespace kiln::cache

@@ -11,7 +11,7 @@
 namespace kiln {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // Takes each fact from the text as it comes: to build the document first would be half of the time
 // that a hit takes.
@@ -50,7 +50,7 @@ class FactsReader {
   bool number_integer(std::int64_t) { return field_ == nullptr; }  // negative
   bool number_float(double, const std::string&) { return field_ == nullptr; }
   bool null() { return field_ == nullptr; }
-  bool binary(const Json::binary_t&) { return false; }
+  bool binary(const SortedJson::binary_t&) { return false; }
   bool start_object(std::size_t) { return ++depth_ == 1 || field_ == nullptr; }
   bool end_object() { return --depth_, true; }
   bool start_array(std::size_t) {
@@ -71,7 +71,7 @@ class FactsReader {
     }
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const Json::exception&) { return false; }
+  bool parse_error(std::size_t, const std::string&, const SortedJson::exception&) { return false; }
 
  private:
   using Three = std::array<unsigned, 3>;
@@ -121,8 +121,8 @@ class FactsReader {
   std::vector<unsigned> numbers_{};
 };
 
-Json json_of(const std::vector<KernelParameter>& parameters) {
-  auto json = Json::array();
+SortedJson json_of(const std::vector<KernelParameter>& parameters) {
+  auto json = SortedJson::array();
   for (const auto& [offset, bytes] : parameters) json.push_back({offset, bytes});
   return json;
 }
@@ -147,7 +147,7 @@ Status read_cubin_facts(const CubinInfo& info, ArtifactFacts& facts) {
 }
 
 std::string to_json(const ArtifactFacts& facts) {
-  const Json json = {
+  const SortedJson json = {
       {"kernel", facts.kernel},
       {"architecture", facts.architecture},
       {"symbol", facts.symbol},
@@ -168,12 +168,12 @@ std::string to_json(const ArtifactFacts& facts) {
       {"log", facts.log},
   };
   // A compiler log quotes source text, which need not be UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, SortedJson::error_handler_t::replace);
 }
 
 std::optional<ArtifactFacts> facts_from_json(std::string_view text) {
   FactsReader reader;
-  if (!Json::sax_parse(text, &reader) || !reader.complete()) return std::nullopt;
+  if (!SortedJson::sax_parse(text, &reader) || !reader.complete()) return std::nullopt;
   return std::move(reader.facts);
 }
 

@@ -17,7 +17,7 @@ double in_microseconds(std::chrono::nanoseconds time) {
 }
 
 // Names and logs need not be UTF-8.
-std::string text_of(const Json& json) {
+std::string one_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -63,23 +63,23 @@ std::string to_json(const WarmupReport& report) {
     compile += in_milliseconds(kernel.compile);
     load += in_milliseconds(kernel.load);
   }
-  return text_of({{"requested", report.requested},
-                  {"compiled", report.compiled},
-                  {"hits", report.hits},
-                  {"waited", report.waited},
-                  {"failed", report.failed},
-                  {"not_stored", report.not_stored},
-                  {"bytes", report.cubin_bytes},
-                  {"jobs", report.jobs},
-                  {"jobs_reason", report.jobs_reason},
-                  {"stopped", report.stopped},
-                  {"nvrtc_loaded", report.nvrtc_loaded},
-                  {"toolchain", report.toolchain},
-                  {"seconds", in_milliseconds(report.time) / 1e3},
-                  {"verify_ms", verify},
-                  {"compile_ms", compile},
-                  {"load_ms", load},
-                  {"kernels", std::move(kernels)}});
+  return one_line({{"requested", report.requested},
+                   {"compiled", report.compiled},
+                   {"hits", report.hits},
+                   {"waited", report.waited},
+                   {"failed", report.failed},
+                   {"not_stored", report.not_stored},
+                   {"bytes", report.cubin_bytes},
+                   {"jobs", report.jobs},
+                   {"jobs_reason", report.jobs_reason},
+                   {"stopped", report.stopped},
+                   {"nvrtc_loaded", report.nvrtc_loaded},
+                   {"toolchain", report.toolchain},
+                   {"seconds", in_milliseconds(report.time) / 1e3},
+                   {"verify_ms", verify},
+                   {"compile_ms", compile},
+                   {"load_ms", load},
+                   {"kernels", std::move(kernels)}});
 }
 
 // The form of Chrome's trace events: a name, a beginning and a duration in microseconds, and a row.
@@ -108,7 +108,7 @@ std::string to_trace(const WarmupReport& report) {
     // Loads are the calling thread's, one after the other.
     if (kernel.load.count() != 0) event("load " + name, "load", kernel.load_began, kernel.load, 0);
   }
-  return text_of({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}});
+  return one_line({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}});
 }
 
 }  // namespace kiln

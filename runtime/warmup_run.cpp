@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds kShortestSleep{1000}, kLongestSleep{40000};
 // A look takes a third of a try at the lock; in between it is enough to see when the others end.
 constexpr milliseconds kBetweenTries{10};
 // Between looks at the clock and at who wants the warmup to end.
-constexpr milliseconds kTick{20};
+constexpr milliseconds kLook{20};
 // How long a stop waits for compiles in hand, of the two seconds that it may take.
 constexpr milliseconds kPatience{1200};
 // The driver is not told of every hit: to wake it takes longer than to read an entry.
@@ -353,7 +353,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     } else if (std::exchange(compiling_changed_, false)) {
       tell(nullptr);
     } else {
-      finished_.wait_for(lock, kTick);
+      finished_.wait_for(lock, kLook);
     }
     if (options.cancel.stop_requested()) stop("cancelled");
     if (deadline && Clock::now() >= *deadline && done_ < tasks_.size())

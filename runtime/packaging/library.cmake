@@ -20,7 +20,9 @@ function(kiln_add_library name)
     VERSION ${PROJECT_VERSION}
     # Before 1.0 a minor version may change anything.
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    INSTALL_RPATH $ORIGIN)
+    INSTALL_RPATH $ORIGIN
+    # Headers cost most: this many files at a time, where the build asks for any.
+    UNITY_BUILD_BATCH_SIZE 16)
   if(KILN_INSTALL)
     install(TARGETS ${target} EXPORT kiln
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -122,20 +122,27 @@ with_pkgconfig() {  # KIND libraries...
 way_pkgconfig_static() { with_pkgconfig static; }
 way_pkgconfig_shared() { with_pkgconfig shared; }
 
-# The two share a build folder, so that the second one only configures and links anew.
+# Kiln's own build has compiled all this: what has the same commands here is taken from there. The two
+# share a build folder, so that the second one only configures and links anew.
+in_tree() {  # WAY
+  local settings=() name
+  for name in CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_UNITY_BUILD CMAKE_UNITY_BUILD_BATCH_SIZE; do
+    settings+=(-D"$name=$(cached $name)")
+  done
+  cmake --build "$build" --target kiln_kernels kiln_spdlog
+  with_cmake in_tree "$1" "${kiln_settings[@]}" "${settings[@]}" -DKILN_TREE="$tree" \
+    -DCMAKE_CXX_COMPILER_LAUNCHER="$here/same_object.sh;$build" -DCMAKE_CXX_STANDARD=17
+}
+
 way_add_subdirectory() {
-  with_cmake in_tree add_subdirectory "${kiln_settings[@]}" "${fast_debug[@]}" \
-    -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
+  in_tree add_subdirectory
   # Nothing of Kiln's own flags reaches its users, nor the tree itself.
   local command
   command=$(grep -o '"command": ".*[^_]main\.cpp' "$work/in_tree/compile_commands.json")
   ! grep -E -e '-W|-fno-|-fvisibility|-I[^ ]*'"$tree"' ' <<<"$command" || fail "a leak of flags"
 }
 
-way_fetch_content() {
-  with_cmake in_tree fetch_content "${kiln_settings[@]}" "${fast_debug[@]}" \
-    -DKILN_TREE="$tree" -DCMAKE_CXX_STANDARD=17
-}
+way_fetch_content() { in_tree fetch_content; }
 
 mkdir -p "$work"
 if [ "${2:?the way}" = all ]; then
