@@ -2,9 +2,12 @@
 // from whom it should be. Both read and check each entry.
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/bundle_file.hpp"
+#include "cli/distinctions.hpp"
 #include "cli/entry_facts.hpp"
 #include "cli/verbs.hpp"
 
@@ -20,17 +23,22 @@ Outcome run(const BundleArguments& arguments, Told told, Output& output) {
 
   auto entries = Json::array();
   auto damaged = Json::array();
+  std::vector<std::string> lines;
+  std::vector<MarkedRow> rows;
   for (const auto& each : bundle.entries()) {
     const auto found = bundle.find(each.name);
     if (!found) return bundle_failure(found.error());
     Json described = {{"key", each.name.hex()}, {"file_bytes", each.entry_bytes}};
     auto columns = each.name.hex() + "  ";
+    MarkedRow row;
     if (found->entry) {
       const auto kernel = text_fact(facts_of(*found->entry), "kernel");
       described.update({{"kernel", kernel},
                         {"arch", each.architecture},
                         {"toolchain", each.toolchain},
-                        {"sha256", each.entry_sha256.hex()}});
+                        {"sha256", each.entry_sha256.hex()},
+                        {"constants", constants_of(found->entry->key_text())}});
+      row = {kernel + '\n' + each.architecture, marks_of(found->entry->key_text())};
       columns += padded(bytes_text(each.entry_bytes), -10) + "  " +
                  padded(printable(each.architecture), 8) + "  " + printable(kernel);
     } else {
@@ -38,9 +46,14 @@ Outcome run(const BundleArguments& arguments, Told told, Output& output) {
       columns += "damaged: " + printable(found->damage);
       damaged.push_back(described);
     }
-    if (told == Told::all || !found->entry) output.line(columns);
+    if (told == Told::all || !found->entry) {
+      lines.push_back(std::move(columns));
+      rows.push_back(std::move(row));
+    }
     entries.push_back(std::move(described));
   }
+  const auto apart = distinctions(rows);
+  for (std::size_t i = 0; i < lines.size(); ++i) output.line(lines[i] + apart[i]);
   const auto count = entries.size();
   const auto bad = damaged.size();
   auto line = std::to_string(count) + (count == 1 ? " entry, " : " entries, ") +

@@ -1,17 +1,23 @@
 // kiln cache ls: what is in a cache. Each entry is read and checked; a damaged one is shown as such
 // and is no failure, since the question was what is there.
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/distinctions.hpp"
 #include "cli/entry_facts.hpp"
 #include "cli/settings.hpp"
 #include "cli/verbs.hpp"
 
 namespace kiln::cli {
 namespace {
+
+// Rows that are compared and written together: of a large cache the first ones come at once, and
+// the marks of all are never in memory.
+constexpr std::size_t kPage = 1000;
 
 struct CacheLsArguments {
   Given given{};
@@ -45,6 +51,14 @@ Outcome run(const CacheLsArguments& arguments, Output& output) {
   if (!sort_entries(*listed, arguments.sort))
     return usage_failure("--sort \"" + shortened(arguments.sort) +
                          "\" is unknown; it is one of name, size and used");
+  std::vector<std::string> lines;
+  std::vector<MarkedRow> rows;
+  const auto write_page = [&] {
+    const auto apart = distinctions(rows);
+    for (std::size_t i = 0; i < lines.size(); ++i) output.line(lines[i] + apart[i]);
+    lines.clear();
+    rows.clear();
+  };
   for (const auto& info : *listed) {
     const auto found = store.look_at(info.name);
     if (!found) return unreadable_cache(found.error());
@@ -54,11 +68,15 @@ Outcome run(const CacheLsArguments& arguments, Output& output) {
                       {"file_bytes", info.file_bytes},
                       {"used", time_text(info.used_seconds)}};
     std::string columns = info.name.hex() + "  ";
+    MarkedRow row;
     if (found->entry) {
       const auto facts = facts_of(*found->entry);
       described.update({{"kernel", text_fact(facts, "kernel")},
                         {"arch", text_fact(facts, "architecture")},
-                        {"toolchain", text_fact(facts, "toolchain")}});
+                        {"toolchain", text_fact(facts, "toolchain")},
+                        {"constants", constants_of(found->entry->key_text())}});
+      row = {text_fact(facts, "kernel") + '\n' + text_fact(facts, "architecture"),
+             marks_of(found->entry->key_text())};
       columns += padded(bytes_text(info.file_bytes), -10) + "  " +
                  padded(printable(text_fact(facts, "architecture")), 8) + "  " +
                  printable(text_fact(facts, "kernel"));
@@ -67,9 +85,12 @@ Outcome run(const CacheLsArguments& arguments, Output& output) {
       columns +=
           padded(bytes_text(info.file_bytes), -10) + "  damaged: " + printable(found->damage);
     }
-    output.line(columns);
+    lines.push_back(std::move(columns));
+    rows.push_back(std::move(row));
     entries.push_back(std::move(described));
+    if (rows.size() == kPage) write_page();
   }
+  write_page();
   output.line(std::to_string(entries.size()) + (entries.size() == 1 ? " entry, " : " entries, ") +
               bytes_text(total_bytes) + " in " + printable(store.directory().string()));
   output.object({{"cache_dir", store.directory().string()},

@@ -62,7 +62,7 @@ Outcome run(const CacheVerifyArguments& arguments, Output& output) {
   const auto sample = count_from(arguments.rebuild);
   if (!arguments.rebuild.empty() && !sample)
     return usage_failure("--rebuild-sample \"" + shortened(arguments.rebuild) +
-                         "\" is no number of entries");
+                         "\" is no number of entries, such as 5");
   const auto environment = process_environment();
   auto settings = settings_from(arguments.given, environment);
   if (!settings) return failure_of(settings.error());

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/architectures.hpp"
 #include "kiln/cache/bundle.hpp"
 #include "kiln/cache/probe.hpp"
 #include "kiln/cache/store.hpp"
@@ -321,6 +322,13 @@ Check check_architectures(const Settings& settings, Runtime& runtime) {
     check.state = State::note;
     check.cure = "name what to compile for, such as --arch sm_90a,sm_100a or KILN_ARCH";
   }
+  for (const auto& name : settings.architectures)
+    if (const auto asked = asked_instead_of(name); !asked.empty()) {
+      check.state = State::note;
+      check.lines.push_back("no run asks for " + name);
+      check.cure = "name " + asked + ", which Kiln asks for on such a GPU, in " +
+                   settings.architectures_origin;
+    }
   return check;
 }
 

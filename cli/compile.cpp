@@ -98,7 +98,10 @@ Outcome run(const CompileArguments& arguments, Output& output) {
     report.targets.push_back(std::move(target));
   }
   held->pass_on(report, output.log_sink(LogLevel::warning));
-  return tell(report, output);
+  const auto exit = tell(report, output);
+  // A failure's message says so by itself, where that is why.
+  if (exit == ExitCode::done) warn_of_unasked(*settings, output);
+  return exit;
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct ExplainArguments {
 struct Question {
   KernelId id{};
   std::string kernel{};
+  std::string title{};  ///< see ManifestRequest
 };
 
 bool has_source_options(const SourceArguments& source) {
@@ -36,7 +37,7 @@ bool has_source_options(const SourceArguments& source) {
 Json tell(const Question& question, const std::string& architecture, const Explanation& explained,
           Output& output) {
   const auto key = explained.key.hex();
-  auto line = question.kernel + "  " + architecture + "  " + key + "  ";
+  auto line = question.title + "  " + architecture + "  " + key + "  ";
   std::vector<std::string> lines;
   const char* verdict = "absent";
   if (!explained.never.empty()) {
@@ -94,6 +95,7 @@ Outcome answer(Runtime& runtime, const std::vector<Question>& questions, const S
                    : failure_of(explained.error());
       kernels.push_back(tell(question, architecture, *explained, output));
     }
+  warn_of_unasked(settings, output);
   output.object(
       {{"cache_dir", settings.runtime.cache_directory.string()}, {"kernels", std::move(kernels)}});
   return ExitCode::done;
@@ -108,21 +110,22 @@ Outcome run(const ExplainArguments& arguments, Output& output) {
     return usage_failure("name what is asked about: FILE, or --model or --manifest");
   if (of_manifest && has_source_options(arguments.source))
     return usage_failure("the options of a source go with FILE; a manifest says them itself");
-  if (!of_manifest && !arguments.manifest.parameters.empty())
-    return usage_failure("--tp and --kv go with --model or --manifest");
+  if (!of_manifest && arguments.manifest.has_parameters())
+    return usage_failure("--set, --tp and --kv go with --model or --manifest");
 
   if (!of_manifest) {
     auto opened = open_source(arguments.source, *settings, output.log_sink(LogLevel::warning));
     if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
     auto& request = std::get<SourceRequest>(opened);
-    return answer(request.runtime, {{request.id, request.spec.name}}, *settings, output);
+    return answer(request.runtime, {{request.id, request.spec.name, request.spec.name}}, *settings,
+                  output);
   }
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
   auto& request = std::get<ManifestRequest>(opened);
   std::vector<Question> questions;
   for (std::size_t i = 0; i < request.ids.size(); ++i)
-    questions.push_back({request.ids[i], request.manifest.kernels[i].name});
+    questions.push_back({request.ids[i], request.manifest.kernels[i].name, request.titles[i]});
   return answer(request.runtime, questions, *settings, output);
 }
 

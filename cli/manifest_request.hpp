@@ -21,7 +21,10 @@ namespace kiln::cli {
 struct ManifestArguments {
   std::string model{};
   std::string manifest{};
-  kernels::ManifestParameters parameters{};
+  /// Each NAME=VALUE: of --tp and --kv, and of --set.
+  std::vector<std::string> named{};
+  std::vector<std::string> set{};
+  bool has_parameters() const noexcept { return !named.empty() || !set.empty(); }
 };
 
 /// --model, --manifest and the parameters; gives the values of those that take one of a few.
@@ -32,6 +35,8 @@ struct ManifestRequest {
   kernels::Manifest manifest{};
   Runtime runtime;
   std::vector<KernelId> ids{};  ///< one for each kernel of the manifest
+  /// What to call each of them in a list: its name, and what tells it from others of that name.
+  std::vector<std::string> titles{};
 };
 
 /// Reads the manifest, or a recording, and registers its kernels. Where `settings` names no

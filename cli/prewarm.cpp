@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -51,8 +52,8 @@ std::chrono::milliseconds milliseconds_in(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-/// A kernel and its architecture.
-using Target = std::pair<std::string, std::string>;
+/// A kernel, by the index of its id, and its architecture.
+using Target = std::pair<std::uint32_t, std::string>;
 
 /// A report that goes to a file.
 struct FileReport {
@@ -101,7 +102,7 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
                              report.step(latest);
                              if (latest.status && latest.origin != Origin::compiled &&
                                  latest.origin != Origin::remote)
-                               found.emplace(latest.kernel, latest.architecture);
+                               found.emplace(latest.id.index, latest.architecture);
                            }});
   }();
   if (!warmed) return failure_of(warmed.error());
@@ -116,18 +117,16 @@ Outcome warm(Runtime& runtime, const std::vector<std::string>& architectures,
 }
 
 /// Sends what was found here; false when some could not be.
-bool send(Runtime& runtime, const std::vector<KernelId>& ids, const std::vector<KernelSpec>& specs,
-          const std::set<Target>& found, const std::stop_token& stop, Output& output) {
+bool send(Runtime& runtime, const std::set<Target>& found, const std::stop_token& stop,
+          Output& output) {
   bool all = true;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    for (const auto& [kernel, architecture] : found) {
-      if (kernel != specs[i].name) continue;
-      if (stop.stop_requested()) return false;
-      if (const auto status = runtime.send(ids[i], architecture); !status) {
-        output.message("kiln: " + status.error().message());
-        all = false;
-      }
+  for (const auto& [index, architecture] : found) {
+    if (stop.stop_requested()) return false;
+    if (const auto status = runtime.send({index}, architecture); !status) {
+      output.message("kiln: " + status.error().message());
+      all = false;
     }
+  }
   return all;
 }
 
@@ -144,15 +143,15 @@ Outcome finish_sending(Runtime& runtime, bool asked, bool all_sent, const std::s
   return exit != nullptr && *exit == ExitCode::done ? Outcome(ExitCode::failed) : warmed;
 }
 
-Outcome look_up(Runtime& runtime, const std::vector<KernelId>& ids,
-                const std::vector<KernelSpec>& specs, const std::vector<std::string>& architectures,
+Outcome look_up(ManifestRequest& request, const std::vector<std::string>& architectures,
                 const PrewarmReport& report) {
+  auto& [manifest, runtime, ids, titles] = request;
   std::vector<PlannedKernel> planned;
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (const auto& architecture : architectures) {
       auto found = runtime.look_up(ids[i], architecture);
       if (!found) return failure_of(found.error());
-      planned.push_back({specs[i].name, architecture, *std::move(found)});
+      planned.push_back({manifest.kernels[i].name, titles[i], architecture, *std::move(found)});
     }
   report.planned(planned);
   return ExitCode::done;
@@ -180,7 +179,8 @@ Outcome run(const PrewarmArguments& arguments, Output& output) {
   settings->runtime.compile_limit = milliseconds_in(arguments.limits.compile);
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
-  auto& [manifest, runtime, ids] = std::get<ManifestRequest>(opened);
+  auto& request = std::get<ManifestRequest>(opened);
+  auto& runtime = request.runtime;
   const auto architectures = architectures_of(*settings, runtime);
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
   const auto& names = std::get<std::vector<std::string>>(architectures);
@@ -189,17 +189,21 @@ Outcome run(const PrewarmArguments& arguments, Output& output) {
   std::error_code failed;
   auto directory = std::filesystem::absolute(settings->runtime.cache_directory, failed);
   if (failed) directory = settings->runtime.cache_directory;
-  const PrewarmReport report(manifest, std::move(directory), output);
-  if (arguments.dry_run) return look_up(runtime, ids, manifest.kernels, names, report);
+  const PrewarmReport report(request, std::move(directory), output);
+  if (arguments.dry_run) {
+    auto planned = look_up(request, names, report);
+    if (std::holds_alternative<ExitCode>(planned)) warn_of_unasked(*settings, output);
+    return planned;
+  }
   auto files = open_reports(arguments);
   if (auto* failure = std::get_if<Failure>(&files)) return std::move(*failure);
   std::set<Target> found;
   auto warmed = warm(runtime, names, arguments, stop, report,
                      std::get<std::vector<FileReport>>(files), found, output);
+  if (std::holds_alternative<ExitCode>(warmed)) warn_of_unasked(*settings, output);
   if (!settings->runtime.remote.is_on() || !settings->runtime.remote.sends()) return warmed;
   // What was compiled is on its way already; what was found may not be there yet.
-  const bool all_sent =
-      !arguments.push || send(runtime, ids, manifest.kernels, found, stop.token(), output);
+  const bool all_sent = !arguments.push || send(runtime, found, stop.token(), output);
   return finish_sending(runtime, arguments.push, all_sent, stop.token(), std::move(warmed), output);
 }
 

@@ -28,9 +28,14 @@ std::string key_text(const cache::Digest& key) {
 }  // namespace
 
 Json PrewarmReport::head() const {
-  return {{"model", manifest_.model},
-          {"parameters", manifest_.parameters},
+  return {{"model", request_.manifest.model},
+          {"parameters", request_.manifest.parameters},
           {"cache_dir", cache_directory_.string()}};
+}
+
+std::string PrewarmReport::title_of(KernelId id) const {
+  const auto place = std::find(request_.ids.begin(), request_.ids.end(), id);
+  return request_.titles.at(static_cast<std::size_t>(place - request_.ids.begin()));
 }
 
 void PrewarmReport::step(const KernelReport& kernel) const {
@@ -38,7 +43,7 @@ void PrewarmReport::step(const KernelReport& kernel) const {
   output_.line(padded(std::string(to_string(kernel.origin)), 8) + "  " +
                padded(kernel.architecture, 8) + "  " + padded(key_text(kernel.key), 32) + "  " +
                padded(milliseconds_text(kernel.time), -10) + "  " +
-               padded(bytes_text(kernel.cubin_bytes), -10) + "  " + printable(kernel.kernel));
+               padded(bytes_text(kernel.cubin_bytes), -10) + "  " + title_of(kernel.id));
 }
 
 ExitCode PrewarmReport::finish(const WarmupReport& report) const {
@@ -66,15 +71,15 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
                     cache_directory_.string());
 
   std::string parameters;
-  for (const auto& [name, value] : manifest_.parameters)
+  for (const auto& [name, value] : request_.manifest.parameters)
     parameters += (parameters.empty() ? " (" : ", ") + name + " " + value;
   if (!parameters.empty()) parameters += ")";
   const double seconds = std::chrono::duration<double>(report.time).count();
-  output_.line(printable(manifest_.model + parameters) + ": " + std::to_string(report.requested) +
-               " kernels: " + std::to_string(report.hits) + " hits, " +
-               std::to_string(report.compiled) + " compiled, " + std::to_string(report.waited) +
-               " waited for, " + std::to_string(report.failed) + " failed, in " +
-               fixed(seconds, 2) + " s");
+  output_.line(printable(request_.manifest.model + parameters) + ": " +
+               std::to_string(report.requested) + " kernels: " + std::to_string(report.hits) +
+               " hits, " + std::to_string(report.compiled) + " compiled, " +
+               std::to_string(report.waited) + " waited for, " + std::to_string(report.failed) +
+               " failed, in " + fixed(seconds, 2) + " s");
   if (!report.jobs_reason.empty()) output_.line(report.jobs_reason);
   if (!report.toolchain.empty()) output_.line("toolchain: " + report.toolchain);
   output_.line("cache: " + cache_directory_.string());
@@ -92,7 +97,7 @@ void PrewarmReport::planned(const std::vector<PlannedKernel>& planned) const {
   for (const auto& kernel : planned) {
     const char* state = kernel.found.found ? "cached" : "missing";
     output_.line(padded(state, 8) + "  " + padded(kernel.architecture, 8) + "  " +
-                 kernel.found.key.hex() + "  " + printable(kernel.kernel));
+                 kernel.found.key.hex() + "  " + kernel.title);
     kernels.push_back({{"kernel", kernel.kernel},
                        {"key", kernel.found.key.hex()},
                        {"arch", kernel.architecture},

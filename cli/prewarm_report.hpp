@@ -1,6 +1,6 @@
 // What kiln prewarm tells: each kernel as it is done, then the sum, for people or as JSON.
 //
-// Threads: step() from any thread, one call at a time. Refers to the manifest and the output.
+// Threads: step() from any thread, one call at a time. Refers to the request and the output.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/exit_code.hpp"
+#include "cli/manifest_request.hpp"
 #include "cli/output.hpp"
-#include "kiln/kernels/manifest.hpp"
 #include "kiln/runtime.hpp"
 
 namespace kiln::cli {
@@ -17,15 +17,16 @@ namespace kiln::cli {
 /// One kernel of a dry run.
 struct PlannedKernel {
   std::string kernel{};
+  std::string title{};  ///< see ManifestRequest
   std::string architecture{};
   Lookup found{};
 };
 
 class PrewarmReport {
  public:
-  PrewarmReport(const kernels::Manifest& manifest, std::filesystem::path cache_directory,
+  PrewarmReport(const ManifestRequest& request, std::filesystem::path cache_directory,
                 Output& output)
-      : manifest_(manifest), cache_directory_(std::move(cache_directory)), output_(output) {}
+      : request_(request), cache_directory_(std::move(cache_directory)), output_(output) {}
 
   /// One line for a kernel that is done; the progress bar stands for it on a terminal.
   void step(const KernelReport& kernel) const;
@@ -37,7 +38,9 @@ class PrewarmReport {
  private:
   Json head() const;
 
-  const kernels::Manifest& manifest_;
+  std::string title_of(KernelId id) const;
+
+  const ManifestRequest& request_;
   const std::filesystem::path cache_directory_;
   Output& output_;
 };

@@ -26,6 +26,7 @@ enum class Way : unsigned char { push, pull };
 /// One line of the result.
 struct Copied {
   std::string kernel{};
+  std::string title{};  ///< see ManifestRequest
   std::string architecture{};
   std::string key{};
   bool done = false;
@@ -33,9 +34,8 @@ struct Copied {
   std::string why{};
 };
 
-Copied copy(Runtime& runtime, Way way, KernelId id, const std::string& kernel,
-            const std::string& architecture) {
-  Copied copied{.kernel = kernel, .architecture = architecture};
+Copied copy(Runtime& runtime, Way way, KernelId id, const std::string& architecture) {
+  Copied copied{.architecture = architecture};
   const auto found =
       way == Way::push ? runtime.look_up(id, architecture) : runtime.fetch(id, architecture);
   if (!found) {
@@ -62,14 +62,17 @@ Outcome run(const RemoteCopyArguments& arguments, Way way, Output& output) {
   if (way == Way::pull) settings->runtime.remote.signer = nullptr;
   auto opened = open_manifest(arguments.manifest, *settings, output);
   if (auto* failure = std::get_if<Failure>(&opened)) return std::move(*failure);
-  auto& [manifest, runtime, ids] = std::get<ManifestRequest>(opened);
+  auto& [manifest, runtime, ids, titles] = std::get<ManifestRequest>(opened);
   const auto architectures = architectures_of(*settings, runtime);
   if (const auto* failure = std::get_if<Failure>(&architectures)) return *failure;
 
   std::vector<Copied> copies;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    for (const auto& architecture : std::get<std::vector<std::string>>(architectures))
-      copies.push_back(copy(runtime, way, ids[i], manifest.kernels[i].name, architecture));
+    for (const auto& architecture : std::get<std::vector<std::string>>(architectures)) {
+      copies.push_back(copy(runtime, way, ids[i], architecture));
+      copies.back().kernel = manifest.kernels[i].name;
+      copies.back().title = titles[i];
+    }
   const auto flushed = runtime.flush(kLongestUpload);
   if (!flushed) output.message("kiln: " + flushed.error().message());
   // What came of each upload is not told apart.
@@ -87,7 +90,7 @@ Outcome run(const RemoteCopyArguments& arguments, Way way, Output& output) {
                         : way == Way::push && copied.was_found ? "unsent"
                                                                : "missing";
     output.line(padded(state, 8) + "  " + padded(copied.architecture, 8) + "  " +
-                padded(copied.key, 32) + "  " + printable(copied.kernel) +
+                padded(copied.key, 32) + "  " + copied.title +
                 (copied.why.empty() ? "" : " (" + printable(copied.why) + ")"));
     kernels.push_back({{"kernel", copied.kernel},
                        {"arch", copied.architecture},
@@ -95,6 +98,7 @@ Outcome run(const RemoteCopyArguments& arguments, Way way, Output& output) {
                        {"done", copied.done},
                        {"why", copied.why}});
   }
+  warn_of_unasked(*settings, output);
   const auto arrived = runtime.cache_counters().remote.value_or(cache::RemoteCounters{}).uploaded;
   output.line(std::to_string(way == Way::push ? arrived : done) + " of " +
               std::to_string(copies.size()) + " kernels " +

@@ -133,7 +133,7 @@ std::optional<Failure> check_directories(const std::vector<std::string>& directo
   for (const auto& directory : directories) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(directory, ignored))
-      return usage_failure("-I " + directory + " is no directory");
+      return usage_failure("-I " + directory + " is no directory; name one that holds headers");
   }
   return std::nullopt;
 }

@@ -77,7 +77,7 @@ kiln::Status relu_on_device(kiln::Runtime& runtime, kiln::KernelId id, std::vect
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(auto launch,
            runtime.launches().prepare(kernel, shape, device_x.get(), static_cast<int>(count)));
-  if (auto status = launch.launch(nullptr); !status) return status;
+  KILN_TRY(launch.launch(nullptr));
   x = device_x.download();
   return {};
 }
@@ -86,8 +86,8 @@ kiln::Status run() {
   KILN_TRY(auto options, kiln::options_from(kiln::process_environment()));
   options.log = log;
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = runtime.add_source("engine/relu.cu", kPlain); !status) return status;
-  if (auto status = runtime.add_source("engine/relu_vectors.cu", kBroken); !status) return status;
+  KILN_TRY(runtime.add_source("engine/relu.cu", kPlain));
+  KILN_TRY(runtime.add_source("engine/relu_vectors.cu", kBroken));
 
   const auto device = runtime.device();
   if (!device && device.error().code() != kiln::ErrorCode::no_device) return device.error();
@@ -104,7 +104,7 @@ kiln::Status run() {
     expected.push_back(value < 0 ? 0 : value);
   }
   if (chosen && device) {
-    if (auto status = relu_on_device(runtime, *chosen, x); !status) return status;
+    KILN_TRY(relu_on_device(runtime, *chosen, x));
   } else {
     std::cout << (chosen ? "no GPU; would launch it, and takes" : "no kernel; takes")
               << " the host's path" << std::endl;

@@ -30,7 +30,7 @@ std::vector<int> values_from(int first) {
 kiln::Status run() {
   KILN_TRY(const auto options, kiln::options_from(kiln::process_environment()));
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = runtime.add_source("engine/add.cu", kSource); !status) return status;
+  KILN_TRY(runtime.add_source("engine/add.cu", kSource));
   KILN_TRY(const auto id, runtime.add({.name = "add", .source = "engine/add.cu"}));
 
   // Before the first capture: loading a module inside of one would end it. The context is current,
@@ -69,8 +69,8 @@ kiln::Status run() {
   }
 
   // A patched argument, or a patched grid, holds for the launches from here on ...
-  if (auto status = launch.set_argument(kAmount, 10); !status) return status;
-  if (auto status = launch.launch(stream.get()); !status) return status;
+  KILN_TRY(launch.set_argument(kAmount, 10));
+  KILN_TRY(launch.launch(stream.get()));
   engine::expect_equal(out.download(), values_from(510), "launch after set_argument");
   // ... and never for a graph that was captured before. What a graph shall see change belongs into
   // device memory.

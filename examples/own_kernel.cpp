@@ -40,7 +40,7 @@ kiln::Status run() {
   // When the engine starts: registering compiles nothing.
   KILN_TRY(const auto options, kiln::options_from(kiln::process_environment()));
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = runtime.add_source("engine/add_bias.cu", kSource); !status) return status;
+  KILN_TRY(runtime.add_source("engine/add_bias.cu", kSource));
   const Key key{.columns = 100, .relu = true};
   KILN_TRY(const auto id,
            runtime.add(
@@ -83,7 +83,7 @@ kiln::Status run() {
                                                    device_bias.get(), static_cast<int>(count)));
   // launch() every step: no memory, no lock.
   const engine::Stream stream;
-  if (auto status = launch.launch(stream.get()); !status) return status;
+  KILN_TRY(launch.launch(stream.get()));
   engine::expect_equal(device_rows.download(), expected, "add_bias");
   return {};
 }

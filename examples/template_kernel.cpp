@@ -45,7 +45,7 @@ kiln::Status launch_and_check(kiln::Runtime& runtime, kiln::KernelId id, unsigne
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(auto launch, runtime.launches().prepare(kernel, shape_for(per_thread), device_x.get(),
                                                    T{3}, static_cast<int>(kCount)));
-  if (auto status = launch.launch(nullptr); !status) return status;
+  KILN_TRY(launch.launch(nullptr));
   engine::expect_equal(device_x.download(), expected, kernel.facts().kernel.c_str());
   return {};
 }
@@ -53,7 +53,7 @@ kiln::Status launch_and_check(kiln::Runtime& runtime, kiln::KernelId id, unsigne
 kiln::Status run() {
   KILN_TRY(const auto options, kiln::options_from(kiln::process_environment()));
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = runtime.add_source("engine/scale.cu", kSource); !status) return status;
+  KILN_TRY(runtime.add_source("engine/scale.cu", kSource));
   KILN_TRY(const auto floats, runtime.add({.name = "scale_floats",
                                            .source = "engine/scale.cu",
                                            .name_expression = "engine::scale<float, 4>"}));
@@ -81,7 +81,7 @@ kiln::Status run() {
               << kThreads << " threads" << std::endl;
     return {};
   }
-  if (auto status = launch_and_check<float>(runtime, floats, 4); !status) return status;
+  KILN_TRY(launch_and_check<float>(runtime, floats, 4));
   return launch_and_check<int>(runtime, integers, 1);
 }
 

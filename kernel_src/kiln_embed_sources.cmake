@@ -1,21 +1,24 @@
 # Text files compiled into a target as a table of (include name, text), at build time.
 #
 #   kiln_embed_sources(TARGET <target> [NAMESPACE <a::b>] [TABLE <function>] [PREFIX <p>]
-#                      FILES <relative paths>...)
+#                      [BASE <folder>] FILES <paths below it>...)
 #
 # gives <target>, which links kiln::runtime, a header <function>.hpp with
 #
 #   std::span<const kiln::SourceText> <namespace>::<function>() noexcept;
 #
-# for Runtime::add_sources. FILES lie below the current folder; the name of each in the table is
-# <p>/<relative path>. Without NAMESPACE it is the target's name as an identifier, without TABLE the
-# function is embedded_sources. Call it in the folder that made the target.
+# for Runtime::add_sources. FILES are paths below BASE, and the name of each in the table, by which
+# others include it, is <p>/<path>. Without BASE it is the current folder; another serves for sources
+# that lie elsewhere, and for what the build generates (BASE ${CMAKE_CURRENT_BINARY_DIR}, after the
+# add_custom_command). Files of several folders take a call each, with a TABLE each. Without
+# NAMESPACE it is the target's name as an identifier, without TABLE the function is embedded_sources.
+# Call it in the folder that made the target.
 #
 # This file is also the script that runs when one of the texts has changed.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(kiln_embed_sources)
-    cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;NAMESPACE;TABLE;PREFIX" "FILES")
+    cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;NAMESPACE;TABLE;PREFIX;BASE" "FILES")
     set(me "kiln_embed_sources(TARGET ${arg_TARGET})")
     if(arg_UNPARSED_ARGUMENTS)
       message(FATAL_ERROR "${me}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
@@ -37,15 +40,24 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
       set(arg_TABLE embedded_sources)
     endif()
 
+    # Relative to the current folder, as CMake's own paths are.
+    get_filename_component(base "${arg_BASE}" ABSOLUTE)
+
     set(inputs)
     foreach(name IN LISTS arg_FILES)
       # Include names are relative and have no dots for parts.
       if(IS_ABSOLUTE "${name}" OR "/${name}/" MATCHES "/(\\.|\\.\\.|)/")
-        message(FATAL_ERROR "${me}: ${name} is not a plain path below ${CMAKE_CURRENT_SOURCE_DIR}")
+        message(FATAL_ERROR "${me}: ${name} is not a plain path below ${base}; name the "
+                "folder that it lies in by BASE, and the path from there")
       endif()
-      set(input "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
-      if(NOT EXISTS "${input}" OR IS_DIRECTORY "${input}")
-        message(FATAL_ERROR "${me}: FILES names ${name}, but there is no file ${input}")
+      set(input "${base}/${name}")
+      get_source_file_property(is_generated "${input}" GENERATED)
+      if(IS_DIRECTORY "${input}" OR NOT (is_generated OR EXISTS "${input}"))
+        message(FATAL_ERROR "${me}: FILES names ${name}, but there is no file ${input}, and no "
+                "command before this call generates it")
+      endif()
+      if(input IN_LIST inputs)
+        message(FATAL_ERROR "${me}: FILES names ${name} twice")
       endif()
       list(APPEND inputs "${input}")
     endforeach()
@@ -67,7 +79,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     set(script "${CMAKE_CURRENT_FUNCTION_LIST_FILE}")
     add_custom_command(
       OUTPUT "${output}.cpp"
-      COMMAND "${CMAKE_COMMAND}" "-DROOT=${CMAKE_CURRENT_SOURCE_DIR}" "-DOUTPUT=${output}"
+      COMMAND "${CMAKE_COMMAND}" "-DROOT=${base}" "-DOUTPUT=${output}"
               "-DNAMESPACE=${arg_NAMESPACE}" "-DTABLE=${arg_TABLE}" "-DPREFIX=${arg_PREFIX}"
               -P "${script}"
       DEPENDS ${inputs} "${output}.list" "${script}"

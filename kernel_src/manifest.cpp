@@ -146,9 +146,9 @@ class Reader {
                                                       joined(parameter.allowed));
       chosen = values[static_cast<std::size_t>(choice - parameter.allowed.begin())];
     } else if (!description.contains("default")) {
-      return Error(ErrorCode::invalid_argument,
-                   file_ + ": the parameter " + name + " has no default and no value was given; " +
-                       "it must be one of " + joined(parameter.allowed));
+      return Error(ErrorCode::invalid_argument, file_ + ": the parameter " + name +
+                                                    " has no default and no value was given; " +
+                                                    "give one of " + joined(parameter.allowed));
     }
     manifest_.parameters.emplace(name, text_of(chosen));
     parameter.value = std::move(chosen);
@@ -299,8 +299,9 @@ Result<Manifest> read_manifest(std::string_view text, std::string_view file,
 Result<Manifest> read_manifest_file(const std::filesystem::path& file,
                                     const ManifestParameters& given) {
   const auto unreadable = [&](const std::string& why) {
-    return Error(ErrorCode::invalid_argument,
-                 "the manifest " + file.string() + " cannot be read: " + why);
+    return Error(
+        ErrorCode::invalid_argument,
+        "the manifest " + file.string() + " cannot be read: " + why + "; name another file");
   };
   // A pipe or a device could block, and has no size.
   std::error_code failed;

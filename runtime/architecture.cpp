@@ -14,8 +14,33 @@ bool takes_family_targets(int major, int minor) noexcept {
   return major > 12 || (major == 12 && minor >= 9);
 }
 
+// The target that somebody who wrote `text` may have meant, as a device asks for it: sm_90a for
+// "90", "9.0", "SM_90" and "compute_90". Empty where there is no telling.
+std::string meant_by(std::string_view text) {
+  std::string letters;
+  for (const char c : text) {
+    if (c >= 'A' && c <= 'Z')
+      letters += static_cast<char>(c - 'A' + 'a');
+    else if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+      letters += c;
+  }
+  std::string_view rest = letters;
+  for (const std::string_view prefix : {"sm", "compute"})
+    if (rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
+  const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+  const auto suffix = rest.substr(digits.size());
+  if (digits.size() < 2 || digits.size() > 3 || digits.front() == '0') return {};
+  int sm = 0;
+  for (const char digit : digits) sm = sm * 10 + (digit - '0');
+  if (suffix == "f" && sm >= kFirstFamily) return Architecture{sm, 'f'}.to_text();
+  return suffix.empty() || suffix == "a" || suffix == "f" ? architecture_of(sm / 10, sm % 10)
+                                                          : std::string();
+}
+
 Error bad_architecture(ErrorCode code, std::string_view text, std::string_view why) {
-  return Error(code, "architecture \"" + std::string(text) + "\" " + std::string(why));
+  const auto meant = meant_by(text);
+  return Error(code, "architecture \"" + std::string(text) + "\" " + std::string(why) + ": write " +
+                         (meant.empty() ? "it as sm_86, sm_90a or sm_100f" : meant));
 }
 
 }  // namespace
@@ -30,9 +55,8 @@ Result<Architecture> parse_architecture(std::string_view text) {
   constexpr std::string_view kPrefix = "sm_";
   if (text.starts_with("compute_"))
     return bad_architecture(ErrorCode::unsupported, text,
-                            "is a virtual target, which gives no machine code: write sm_" +
-                                std::string(text.substr(8)));
-  constexpr auto kForm = "is not a target: write it as sm_86, sm_90a or sm_100f";
+                            "is a virtual target, which gives no machine code");
+  constexpr auto kForm = "is not a target";
   if (!text.starts_with(kPrefix)) return bad_architecture(ErrorCode::invalid_argument, text, kForm);
   auto digits = text.substr(kPrefix.size());
   Architecture parsed;

@@ -19,7 +19,7 @@ struct Architecture {
   std::string to_text() const;
 };
 
-/// Reads a target such as "sm_86", "sm_90a" or "sm_100f".
+/// Reads a target such as "sm_86", "sm_90a" or "sm_100f"; errors name what may have been meant.
 /// Errors  invalid_argument for what is not written as a target; unsupported for a virtual target
 ///         ("compute_90") and for one that no compiler knows ("sm_80a").
 Result<Architecture> parse_architecture(std::string_view text);

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "runtime/architecture.hpp"
+
 namespace kiln {
 namespace {
 
@@ -52,6 +54,21 @@ std::string missing_header_help(std::string_view log, const Program& program) {
     help += "; NVRTC has no C++ standard library: include <cuda/std/" + name +
             "> of the CUDA toolkit instead";
   return help;
+}
+
+std::string cure_of(std::string_view error, std::string_view architecture) {
+  constexpr std::string_view kNoConstant = "namespace \"key\" has no member \"";
+  if (const auto at = error.find(kNoConstant); at != std::string_view::npos) {
+    const auto name = error.substr(at + kNoConstant.size());
+    return "; add the constant to KernelSpec::key (kiln compile --key " +
+           std::string(name.substr(0, name.find('"'))) + "=VALUE)";
+  }
+  const auto target = parse_architecture(architecture);
+  if (error.find(" not supported on .target") == std::string_view::npos || !target) return {};
+  const auto asked = architecture_of(target->sm / 10, target->sm % 10);
+  return asked == architecture ? std::string()
+                               : "; compile for " + asked + ", which Kiln asks for on such a GPU " +
+                                     "and which has more instructions";
 }
 
 bool ran_out_of_memory(std::string_view log) {

@@ -18,6 +18,10 @@ std::string lost_header(std::string_view log, const IncludeClosure& closure);
 /// else empty.
 std::string missing_header_help(std::string_view log, const Program& program);
 
+/// The cure, after "; ", where the log's first error has one that the log does not name: a constant
+/// that the key lacks, an instruction that the target lacks and that of devices has. Else empty.
+std::string cure_of(std::string_view error, std::string_view architecture);
+
 /// The front end and the assembler say so in the log, of a program that may be right.
 bool ran_out_of_memory(std::string_view log);
 

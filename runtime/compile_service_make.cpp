@@ -44,8 +44,10 @@ std::string place_in(const Artifact& artifact, const Program& program) {
 }
 
 Error not_there(const CompileRequest& request) {
-  return Error(ErrorCode::io_failed, "kernel " + request.program().spec.name +
-                                         " is neither in the cache nor in the remote one");
+  return Error(ErrorCode::io_failed,
+               "kernel " + request.program().spec.name +
+                   " is neither in the cache nor in the remote one; compile it "
+                   "first, by kiln prewarm or a warmup");
 }
 
 }  // namespace

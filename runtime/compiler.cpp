@@ -48,7 +48,10 @@ Error compile_error(const Program& program, std::string_view architecture, const
   if (head.empty() && !program.closure.byte_order_marks.empty())
     head = "header " + program.closure.byte_order_marks.front() +
            " begins with a byte-order mark, which NVRTC cannot compile; remove it";
-  if (head.empty()) head = first_fatal_line(log);
+  if (head.empty()) {
+    head = first_fatal_line(log);
+    head += cure_of(head, architecture);
+  }
   if (head.empty()) head = "NVRTC gave no log";
   auto message =
       "kernel " + spec.name + " does not compile for " + std::string(architecture) + ": " + head;
@@ -171,8 +174,9 @@ void compile_nothing(const NvrtcLibrary& nvrtc) {
 }  // namespace
 
 Error compile_stopped(const std::string& kernel, std::string_view architecture) {
-  return Error(ErrorCode::not_ready, "kernel " + kernel + " for " + std::string(architecture) +
-                                         ": its compile was stopped before its end");
+  return Error(ErrorCode::not_ready,
+               "kernel " + kernel + " for " + std::string(architecture) +
+                   ": its compile was stopped before its end; ask for it again");
 }
 
 std::vector<std::string> nvrtc_arguments(const Program& program, std::string_view architecture,
@@ -245,7 +249,8 @@ Result<std::unique_ptr<NvrtcRun>> Compiler::run_alone(const NvrtcLibrary& nvrtc,
     if (const auto result = run->add_name_expression(spec.name_expression); result != NVRTC_SUCCESS)
       return Error(ErrorCode::compile_failed,
                    "kernel " + spec.name + ": NVRTC refuses the name expression \"" +
-                       spec.name_expression + "\": " + nvrtc.api().get_error_string(result));
+                       spec.name_expression + "\": " + nvrtc.api().get_error_string(result) +
+                       "; name a __global__ function, such as scale<float>");
   run->compile(arguments, watch);
   return run;
 }

@@ -21,12 +21,14 @@ Error forked() {
 
 Error unknown_id(KernelId id) {
   return Error(ErrorCode::invalid_argument,
-               "kernel id " + std::to_string(id.index) + " is not registered in this Runtime");
+               "kernel id " + std::to_string(id.index) +
+                   " is not registered in this Runtime; use one that its add() returned");
 }
 
 Error no_such_device(int ordinal, std::size_t seen) {
   return Error(ErrorCode::no_device, "there is no device " + std::to_string(ordinal) +
-                                         "; the driver sees " + std::to_string(seen));
+                                         "; the driver sees " + std::to_string(seen) +
+                                         ", numbered from 0 (CUDA_VISIBLE_DEVICES can hide some)");
 }
 
 Status make_absolute(RuntimeOptions& options) {

@@ -49,7 +49,8 @@ Status check(const WarmupOptions& options, unsigned jobs, std::uint32_t register
                      "warmup: group \"" + group.name + "\" " +
                          (group.name.empty() ? std::string("has no name; give it one")
                                              : "names kernel id " + std::to_string(id.index) +
-                                                   ", which is not registered in this Runtime"));
+                                                   ", which is not registered in this Runtime; use "
+                                                   "one that its add() returned"));
   return {};
 }
 

@@ -40,6 +40,7 @@ void WarmupRun::add(KernelId id, const KernelSpec& spec, std::string architectur
   task.spec = &spec;
   task.rank = rank;
   task.report.kernel = spec.name;
+  task.report.id = id;
   task.report.architecture = std::move(architecture);
   task.report.group = std::move(group);
   to_look_.push_back(&task);

@@ -37,10 +37,9 @@ kiln::Status run_step(const std::vector<v41::DecodeAttention>& layers,
                       std::size_t tokens, CUstream stream, std::size_t (&taken)[2]) {
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
     auto& of_layer = launches[layer];
-    if (auto status = layers[layer].update(of_layer, step_of(memory, layer, tokens)); !status)
-      return status;
-    if (auto status = of_layer.insert(stream); !status) return status;
-    if (auto status = of_layer.attend(stream); !status) return status;
+    KILN_TRY(layers[layer].update(of_layer, step_of(memory, layer, tokens)));
+    KILN_TRY(of_layer.insert(stream));
+    KILN_TRY(of_layer.attend(stream));
     ++taken[of_layer.choice().kernel == v41::DecodeKernel::swapab ? 0 : 1];
   }
   return {};
@@ -60,8 +59,7 @@ kiln::Status decode(kiln::Runtime& runtime, const std::vector<v41::DecodeAttenti
   std::size_t taken[2] = {};
   for (std::size_t tokens = 1; tokens <= kMost; ++tokens) {
     memory.assign(sequences.next(tokens));
-    if (auto status = run_step(layers, launches, memory, tokens, stream.get(), taken); !status)
-      return status;
+    KILN_TRY(run_step(layers, launches, memory, tokens, stream.get(), taken));
     if (tokens == 8 || tokens == kMost)
       for (const std::size_t layer : {1u, 19u, 39u}) check(memory, layer, tokens);
   }
@@ -80,7 +78,7 @@ kiln::Status run() {
   KILN_TRY(auto options, kiln::options_from(kiln::process_environment()));
   options.log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = kiln::kernels::add_sources(runtime); !status) return status;
+  KILN_TRY(kiln::kernels::add_sources(runtime));
   const auto device = runtime.device();
   KILN_TRY(const auto layers, build_layers(runtime, device ? *device : kH200));
 

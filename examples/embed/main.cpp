@@ -79,7 +79,7 @@ kiln::Status run() {
   KILN_TRY(auto options, kiln::options_from(kiln::process_environment()));
   options.log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = kiln::kernels::add_sources(runtime); !status) return status;
+  KILN_TRY(kiln::kernels::add_sources(runtime));
   KILN_TRY(const auto writer, CacheWriter::create(runtime));
 
   const bool gpu = runtime.device().has_value();

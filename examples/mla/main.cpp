@@ -138,7 +138,7 @@ kiln::Status decode(kiln::Runtime& runtime, const k3::MlaAttention& layer) {
 kiln::Status run() {
   KILN_TRY(const auto options, kiln::options_from(kiln::process_environment()));
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = kiln::kernels::add_sources(runtime); !status) return status;
+  KILN_TRY(kiln::kernels::add_sources(runtime));
   const auto device = runtime.device();
   KILN_TRY(const auto layer, k3::MlaAttention::create(runtime, kLayer, device ? *device : kH200));
 

@@ -45,8 +45,7 @@ constexpr int kRows = 64;
 kiln::Status run() {
   KILN_TRY(const auto options, kiln::options_from(kiln::process_environment()));
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = runtime.add_sources(outside_project::embedded_sources()); !status)
-    return status;
+  KILN_TRY(runtime.add_sources(outside_project::embedded_sources()));
   KILN_TRY(const auto id, runtime.add({.name = "row_sum",
                                        .source = "kernels/row_sum.cu",
                                        .key = kiln::key_values(Key{.columns = kColumns})}));
@@ -72,7 +71,7 @@ kiln::Status run() {
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(auto launch, runtime.launches().prepare(
                             kernel, {.grid_blocks = {kRows}, .block_threads = {32}}, rows, sums));
-  if (auto status = launch.launch(nullptr); !status) return status;
+  KILN_TRY(launch.launch(nullptr));
   if (!driver("cuCtxSynchronize"))
     return kiln::Error(kiln::ErrorCode::driver_failed, "the kernel failed");
   for (int row = 0; row < kRows; ++row) {

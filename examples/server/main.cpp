@@ -59,8 +59,7 @@ struct Scaling {
     KILN_TRY(auto options, kiln::options_from(kiln::process_environment()));
     options.log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
     KILN_TRY(auto runtime, kiln::Runtime::open(std::move(options)));
-    if (auto status = runtime.add_source("server/scale.cu", kSource); !status)
-      return status.error();
+    KILN_TRY(runtime.add_source("server/scale.cu", kSource));
     Scaling scaling{std::move(runtime)};
     for (int factor = 1; factor <= kFactors; ++factor) {
       KILN_TRY(const auto id, scaling.runtime.add({.name = "scale",
@@ -88,7 +87,7 @@ struct Scaling {
         .block_threads = {128}};
     KILN_TRY(auto launch, runtime.launches().prepare(kernel, shape, on_device.get(),
                                                      static_cast<int>(values.size())));
-    if (auto status = launch.launch(nullptr); !status) return status.error();
+    KILN_TRY(launch.launch(nullptr));
     return on_device.download();
   }
 };

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,16 @@ TEST_F(CacheVerbs, LsListsEveryKey) {
     EXPECT_EQ(entry["arch"], "sm_90a");
     EXPECT_GT(entry["file_bytes"].get<std::size_t>(), 0u);
   }
+}
+
+TEST_F(CacheVerbs, LsTellsEntriesOfOneKernelApart) {
+  const auto text = verb({"ls"}).out;
+  EXPECT_NE(text.find("ratio=2"), std::string::npos) << text;
+  std::map<std::string, int> ratios;
+  const auto json = object_of(verb({"ls", "--json"}));
+  for (const auto& entry : json["entries"])
+    ++ratios[entry["constants"]["ratio"].get<std::string>()];
+  EXPECT_EQ(ratios, (std::map<std::string, int>{{"1", 2}, {"2", 1}}));
 }
 
 TEST_F(CacheVerbs, LsOutlivesItsReader) {

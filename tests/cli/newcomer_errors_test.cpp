@@ -80,6 +80,11 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
   write("std.cu", "#include <vector>\nextern \"C\" __global__ void entry(int* x) { *x = 1; }\n");
   write("lost.cu",
         "#include \"lost.cuh\"\nextern \"C\" __global__ void entry(int* x) { *x = 1; }\n");
+  write("keyed.cu",
+        "#include \"jit/key.cuh\"\n"
+        "extern \"C\" __global__ void entry(int* x) { *x = key::block; }\n");
+  write("hopper.cu",
+        "extern \"C\" __global__ void entry() { asm volatile(\"wgmma.fence.sync.aligned;\"); }\n");
   write("two.cu", "__global__ void a() {}\n__global__ void b() {}\n");
   write("broken.json", "{\"schema\": 1,\n \"model\": }");
   write("other.json", R"({"schema": 1, "model": "m", "kernels": [{"kernel": "gemm", "key": {}}]})");
@@ -133,13 +138,13 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
        2,
        "no architecture",
        "--arch sm_90a"},
-      {"a number for an architecture", compile("good.cu", "90"), {}, 2, "\"90\"", "sm_90a"},
+      {"a number for an architecture", compile("good.cu", "90"), {}, 2, "\"90\"", "write sm_90a"},
       {"a virtual architecture",
        compile("good.cu", "compute_90"),
        {},
        2,
        "compute_90",
-       "write sm_90"},
+       "write sm_90a"},
       {"an architecture of the future",
        compile("good.cu", "sm_999"),
        {},
@@ -185,6 +190,13 @@ TEST_F(NewcomerErrors, EachGivesOneMessageThatNamesTheThingAndTheCure) {
       {"a syntax error", compile("bad.cu"), {}, 1, "bad.cu(1): error", "expected a \";\""},
       {"the C++ library", compile("std.cu"), {}, 1, "header <vector>", "<cuda/std/vector>"},
       {"a header that is not there", compile("lost.cu"), {}, 1, "lost.cuh", "-I"},
+      {"a constant without a value", compile("keyed.cu"), {}, 1, "\"block\"", "--key block=VALUE"},
+      {"an instruction of sm_90a",
+       compile("hopper.cu", "sm_90"),
+       {},
+       1,
+       "wgmma.fence",
+       "compile for sm_90a"},
       {"two kernels", compile("two.cu"), {}, 2, "two.cu", "--name-expression"},
       {"jobs that are no number", kPrewarm, {{"KILN_JOBS", "all"}}, 2, "KILN_JOBS", "whole number"},
       {"a key that is none", {"cache", "show", "scale"}, {}, 2, "scale", "kiln cache ls"},

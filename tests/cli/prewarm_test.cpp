@@ -133,6 +133,33 @@ TEST_F(Prewarm, ArchitecturesAreRepeatedOrListedAndCountOnce) {
   EXPECT_EQ(report["requested"], 6);
 }
 
+TEST_F(Prewarm, ATargetThatNoDeviceAsksForIsWarnedOf) {
+  const auto said = [&](const std::string& list) {
+    const auto result = kiln({"prewarm", "--manifest", kManifest, "--arch", list, "--cache-dir",
+                              cache().string(), "--dry-run"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_NE(
+      said("sm_90").find("compiled for sm_90: on such a GPU Kiln asks for sm_90a; name sm_90a "
+                         "in --arch"),
+      std::string::npos);
+  EXPECT_NE(said("sm_103").find("asks for sm_103a"), std::string::npos);
+  EXPECT_NE(said("sm_100f").find("asks for sm_100a"), std::string::npos);
+  // Who names both knows them apart.
+  for (const auto* list : {"sm_90a", "sm_90,sm_90a", "sm_120a"}) EXPECT_EQ(said(list), "") << list;
+  environment_["KILN_ARCH"] = "sm_90";
+  const auto filled = kiln({"prewarm", "--manifest", kManifest, "--cache-dir", cache().string()});
+  EXPECT_EQ(filled.exit_code, 0);
+  EXPECT_NE(filled.err.find("name sm_90a in KILN_ARCH"), std::string::npos) << filled.err;
+  const auto checks = object_of(kiln({"doctor", "--json"}))["checks"];
+  for (const auto& check : checks)
+    if (check["name"] == "architectures") {
+      EXPECT_EQ(check["state"], "note");
+      EXPECT_NE(check["cure"].get<std::string>().find("sm_90a"), std::string::npos);
+    }
+}
+
 TEST_F(Prewarm, OddDirectoryNamesWorkByOptionAndByEnvironment) {
   const auto odd = directory_ / "a b;c%20d \xc3\xa9,e";
   const auto cold = report_of(kiln(prewarm_arguments(odd, {"--json"})));
@@ -230,6 +257,35 @@ TEST_F(Prewarm, AUserManifestNamesWhatIsCompiled) {
   const auto wrong = kiln({"prewarm", "--manifest", manifest, "--tp", "4", "--arch", "sm_90a"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_NE(wrong.err.find("no parameter tp"), std::string::npos) << wrong.err;
+}
+
+TEST_F(Prewarm, ParametersOfAUserManifestAreSet) {
+  write_file(directory_ / "m.json", R"({
+    "schema": 1, "model": "mine", "parameters": {"slots": {"values": [64, 128]}},
+    "kernels": [{"kernel": "dsv41_kv_insert", "key": {"heads": 0, "record": "fp8",
+                 "page_slots": {"parameter": "slots"}, "ratio": 1}}]})");
+  const auto prewarm = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "prewarm",        "--manifest", (directory_ / "m.json").string(),
+        "--arch",         "sm_90a",     "--cache-dir",
+        cache().string(), "--dry-run",  "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return kiln(arguments);
+  };
+  const auto unset = prewarm({});
+  EXPECT_EQ(unset.exit_code, 2);
+  EXPECT_NE(unset.err.find("give one of 64, 128"), std::string::npos) << unset.err;
+  const auto set = object_of(prewarm({"--set", "slots=128"}));
+  EXPECT_EQ(set["parameters"]["slots"], "128");
+  EXPECT_NE(set["kernels"][0]["key"],
+            object_of(prewarm({"--set", "slots=64"}))["kernels"][0]["key"]);
+}
+
+TEST_F(Prewarm, KernelsOfOneNameAreToldApart) {
+  const auto lines = prewarm().out + prewarm({"--dry-run"}).out;
+  for (const std::string constants : {"  heads=8 record=0 page_slots=128 ratio=1\n",
+                                      "  heads=0 record=1 page_slots=128 ratio=1\n"})
+    EXPECT_NE(lines.find(constants), std::string::npos) << constants << lines;
 }
 
 }  // namespace

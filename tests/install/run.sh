@@ -79,6 +79,7 @@ with_cmake() {  # NAME WAY settings...
     "$@" >"$work/$name.log" || { cat "$work/$name.log"; return 1; }
   cmake --build "$work/$name" -j "$jobs"
   run_outside "$work/$name/outside"
+  "$work/$name/embedding"
 }
 
 way_find_package_static() {

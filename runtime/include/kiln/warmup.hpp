@@ -44,6 +44,7 @@ enum class Depth : unsigned char {
 
 struct KernelReport {
   std::string kernel{};
+  KernelId id{};  ///< which of those of that name
   std::string architecture{};
   cache::Digest key{};  ///< zero when no key could be made
   Origin origin = Origin::failed;

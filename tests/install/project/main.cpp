@@ -54,7 +54,7 @@ struct Key {
 };
 
 kiln::Status use_shipped_kernel(kiln::Runtime& runtime, bool with_compiler) {
-  if (auto status = kiln::kernels::add_sources(runtime); !status) return status;
+  KILN_TRY(kiln::kernels::add_sources(runtime));
   const kv_insert::Problem problem{.heads = 16, .page_slots = 128, .tokens = 8};
   KILN_TRY(const auto plan, kv_insert::plan(problem, {.architecture = "sm_90a", .sm_count = 132}));
   std::printf("plan: %u blocks of %u threads\n", plan.shape.grid_blocks.x,
@@ -68,7 +68,7 @@ kiln::Status use_shipped_kernel(kiln::Runtime& runtime, bool with_compiler) {
 
 kiln::Status use_own_kernel(kiln::Runtime& runtime, bool with_compiler) {
   const auto sources = outside::embedded_sources();
-  if (auto status = runtime.add_sources(sources); !status) return status;
+  KILN_TRY(runtime.add_sources(sources));
   KILN_TRY(const auto id, runtime.add({.name = "twice",
                                        .source = "outside/kernels/twice.cu",
                                        .key = kiln::key_values(Key{})}));
@@ -91,14 +91,14 @@ kiln::Status compare_with_files(const std::string& source_directory) {
 }
 
 kiln::Status run(const char* cache_directory, const char* source_directory) {
-  if (auto status = compare_with_files(source_directory); !status) return status;
+  KILN_TRY(compare_with_files(source_directory));
   kiln::RuntimeOptions options;
   options.cache_directory = cache_directory;
   options.log = kiln::spdlog_stderr_sink(kiln::LogLevel::warning);
   const auto toolchain = kiln::find_toolchain(options, kiln::process_environment());
   if (!toolchain) std::printf("nothing is compiled: %s\n", toolchain.error().message().c_str());
   KILN_TRY(auto runtime, kiln::Runtime::open(options));
-  if (auto status = use_own_kernel(runtime, toolchain.has_value()); !status) return status;
+  KILN_TRY(use_own_kernel(runtime, toolchain.has_value()));
   return use_shipped_kernel(runtime, toolchain.has_value());
 }
 

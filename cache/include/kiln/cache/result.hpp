@@ -134,9 +134,21 @@ class [[nodiscard]] Result {
 #define KILN_CONCATENATE_INNER(a, b) a##b
 #define KILN_CONCATENATE(a, b) KILN_CONCATENATE_INNER(a, b)
 
-/// Evaluates `expression`, a Result; returns its error from this function, or stores its value in
-/// `target`, which may be a declaration: KILN_TRY(const auto kernel, runtime.get(id));
-#define KILN_TRY(target, expression)                            \
+/// KILN_TRY(target, expression): evaluates `expression`, a Result; returns its error from this
+/// function, or stores its value in `target`, which may be a declaration.
+/// KILN_TRY(expression): the same for a Status, or for a Result whose value is not wanted.
+///
+///   KILN_TRY(runtime.add_source("twice.cu", kSource));
+///   KILN_TRY(const auto kernel, runtime.get(id));
+#define KILN_TRY(...) KILN_TRY_CHOSEN(__VA_ARGS__, KILN_TRY_VALUE, KILN_TRY_STATUS, )(__VA_ARGS__)
+#define KILN_TRY_CHOSEN(first, second, chosen, ...) chosen
+#define KILN_TRY_STATUS(expression)                                         \
+  do {                                                                      \
+    if (const auto KILN_CONCATENATE(kiln_status_, __LINE__) = (expression); \
+        !KILN_CONCATENATE(kiln_status_, __LINE__))                          \
+      return KILN_CONCATENATE(kiln_status_, __LINE__).error();              \
+  } while (false)
+#define KILN_TRY_VALUE(target, expression)                      \
   auto KILN_CONCATENATE(kiln_result_, __LINE__) = (expression); \
   if (!KILN_CONCATENATE(kiln_result_, __LINE__))                \
     return KILN_CONCATENATE(kiln_result_, __LINE__).error();    \
