@@ -38,6 +38,10 @@ way_install_static() {
   foreign=$(nm -C --defined-only "$(prefix static)"/lib/libkiln_*.a |
             grep -E '\b(nlohmann|spdlog)::' || true)
   [ -z "$foreign" ] || fail "the static libraries define"$'\n'"$foreign"
+  # Nor is what does not throw to be taken for what does.
+  foreign=$(nm -C --defined-only "$(prefix static)"/lib/libkiln_{runtime,cache}.a |
+            grep -E '\bkiln_nlohmann::' || true)
+  [ -z "$foreign" ] || fail "code without exceptions defines"$'\n'"$foreign"
   [ "$(cached KILN_BUILD_CLI)" = OFF ] || "$(prefix static)/bin/kiln" --version
 }
 
