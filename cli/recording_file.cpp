@@ -27,9 +27,9 @@ bool holds_recording(const std::string& file) {
 Result<Recording> read_recording_file(const std::string& file) {
   const auto text = text_of(file);
   if (!text)
-    return Error(ErrorCode::invalid_argument,
-                 "the recording " + file + " cannot be read: " + text.error().message() +
-                     "; name one that KILN_RECORD wrote");
+    return Error(ErrorCode::invalid_argument, "the recording " + file +
+                                                  " cannot be read: " + text.error().message() +
+                                                  "; name one that KILN_RECORD wrote");
   return read_recording(*text, file);
 }
 
