@@ -18,10 +18,10 @@ namespace kiln::kernels::dsv41_decode::swapab {
 
 // Brings query and records to shared memory; the token's position, or -1.
 template <class T, Record record>
-__device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
-                                      i64& position) {
-  const u32 looked_up = look_up<T>(args, token, rank, warp, lane);
-  const QueryShare query = load_query(args, token, warp, lane);
+__device__ __forceinline__ void bring(const Args& args, const int* to_look_up, const u8* query_from,
+                                      u32 rank, u32 warp, u32 lane, i64& position) {
+  const u32 looked_up = device::load_4(to_look_up);
+  const QueryShare query = load_query(query_from);
   __syncwarp();  // ptxas puts loads as late as it may
   const u64 given = position_of(looked_up);
   // Unsigned: negative positions are too large as well. Nothing is written for them.
@@ -53,15 +53,19 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
                                   T::tiles * kHeads * 8 + parcels_here * kFactorBytes);
   }
   __syncthreads();
+  // What can be known before the wait for previous kernels is known before it.
+  const int* to_look_up =
+      device::worked_out(where_to_look_up<T>(args, token, rank, warp, lane), lane);
+  const u8* query_from = device::worked_out(where_query_is(args, token, warp, lane), lane);
   device::cluster_arrive();
   device::cluster_wait();  // all blocks have made their barriers
   device::wait_for_previous_kernels();
   i64 given_position;
   const bool swa = place_in_list<T>(rank, warp).swa;
   if (kRecord == Record::fp8 || swa) {
-    bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
+    bring<T, Record::fp8>(args, to_look_up, query_from, rank, warp, lane, given_position);
   } else {
-    bring<T, kRecord>(args, token, rank, warp, lane, given_position);
+    bring<T, kRecord>(args, to_look_up, query_from, rank, warp, lane, given_position);
   }
   const bool wanted = given_position >= 0;
   const u64 position = wanted ? static_cast<u64>(given_position) : 0;
