@@ -116,16 +116,18 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   if (share.unit >= kUnits) return;  // whole warps
   while (!device::barrier_try_wait(barriers + kSummed, 0)) {
   }
+  Landed landed = where_landed<T>(share, lane);
   TileWeights<T::tiles> weights = tile_weights<T>(share);
   while (!device::barrier_try_wait(barriers + kArrived, 0)) {
   }
-  finish<T>(args, share, weights, token, wanted, lane);
+  finish<T>(args, share, weights, landed, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
   if constexpr (2 * most_parcels(kHeads, T::tiles) > kWarps) {
     for (u32 index = warp + kWarps; unit_of<T::tiles>(index, rank) < kUnits; index += kWarps) {
       const OutputShare next = share_of(args, position, unit_of<T::tiles>(index, rank));
+      landed = where_landed<T>(next, lane);
       weights = tile_weights<T>(next);
-      finish<T>(args, next, weights, token, wanted, lane);
+      finish<T>(args, next, weights, landed, token, wanted, lane);
     }
   }
 }
