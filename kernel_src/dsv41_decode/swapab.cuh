@@ -30,8 +30,9 @@ __device__ __forceinline__ void bring(const Args& args, const int* to_look_up, c
       load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
   const auto gathered = gather<T, record>(args, looked_up, rank, warp, lane);
   __syncwarp();
+  if (kRecordsFirst<T>) store_records<T, record>(gathered, warp, lane);
   store_query<T, order_of<T, record>>(query, angles, warp, lane);
-  store_records<T, record>(gathered, warp, lane);
+  if (!kRecordsFirst<T>) store_records<T, record>(gathered, warp, lane);
 }
 
 template <class Products, class T>
