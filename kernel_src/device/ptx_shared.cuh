@@ -13,6 +13,11 @@ __device__ __forceinline__ kernels::u32 load_shared_4(kernels::u32 from) {
   return word;
 }
 
+/// ld.shared.v2.b32, all: 8 bytes.
+__device__ __forceinline__ void load_shared_8(kernels::u32 from, kernels::u32& a, kernels::u32& b) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
+}
+
 /// st.shared.b32, all: 4 bytes.
 __device__ __forceinline__ void store_shared_4(kernels::u32 to, kernels::u32 word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");

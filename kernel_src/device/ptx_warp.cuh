@@ -32,6 +32,21 @@ __device__ __forceinline__ kernels::u32 from_first_lane(kernels::u32 word) {
   return first;
 }
 
+/// shfl.sync.idx.b32, sm_70+: each lane's own word. ptxas puts arithmetic as late as it may, even
+/// behind a wait; what this gave it does not. All 32 lanes take part.
+__device__ __forceinline__ kernels::u32 worked_out(kernels::u32 word, kernels::u32 lane) {
+  kernels::u32 same;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(same) : "r"(word), "r"(lane));
+  return same;
+}
+template <class T>
+__device__ __forceinline__ T* worked_out(T* pointer, kernels::u32 lane) {
+  const auto bits = reinterpret_cast<kernels::u64>(pointer);
+  const kernels::u64 low = worked_out(static_cast<kernels::u32>(bits), lane);
+  const kernels::u64 high = worked_out(static_cast<kernels::u32>(bits >> 32), lane);
+  return reinterpret_cast<T*>(high << 32 | low);
+}
+
 /// redux.sync.max.s32, sm_80+: the largest of all 32 lanes' integers; all take part.
 __device__ __forceinline__ int largest_of_warp(int word) {
   int largest;

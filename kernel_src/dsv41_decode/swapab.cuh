@@ -18,10 +18,10 @@ namespace kiln::kernels::dsv41_decode::swapab {
 
 // Brings query and records to shared memory; the token's position, or -1.
 template <class T, Record record>
-__device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32 warp, u32 lane,
-                                      i64& position) {
-  const u32 looked_up = look_up<T>(args, token, rank, warp, lane);
-  const QueryShare query = load_query(args, token, warp, lane);
+__device__ __forceinline__ void bring(const Args& args, const int* to_look_up, const u8* query_from,
+                                      u32 rank, u32 warp, u32 lane, i64& position) {
+  const u32 looked_up = device::load_4(to_look_up);
+  const QueryShare query = load_query(query_from);
   __syncwarp();  // ptxas puts loads as late as it may
   const u64 given = position_of(looked_up);
   // Unsigned: negative positions are too large as well. Nothing is written for them.
@@ -30,8 +30,9 @@ __device__ __forceinline__ void bring(const Args& args, u32 token, u32 rank, u32
       load_angles(args, position < 0 ? 0 : static_cast<u64>(position), warp, lane);
   const auto gathered = gather<T, record>(args, looked_up, rank, warp, lane);
   __syncwarp();
+  if (kRecordsFirst<T>) store_records<T, record>(gathered, warp, lane);
   store_query<T, order_of<T, record>>(query, angles, warp, lane);
-  store_records<T, record>(gathered, warp, lane);
+  if (!kRecordsFirst<T>) store_records<T, record>(gathered, warp, lane);
 }
 
 template <class Products, class T>
@@ -53,15 +54,19 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
                                   T::tiles * kHeads * 8 + parcels_here * kFactorBytes);
   }
   __syncthreads();
+  // What can be known before the wait for previous kernels is known before it.
+  const int* to_look_up =
+      device::worked_out(where_to_look_up<T>(args, token, rank, warp, lane), lane);
+  const u8* query_from = device::worked_out(where_query_is(args, token, warp, lane), lane);
   device::cluster_arrive();
   device::cluster_wait();  // all blocks have made their barriers
   device::wait_for_previous_kernels();
   i64 given_position;
   const bool swa = place_in_list<T>(rank, warp).swa;
   if (kRecord == Record::fp8 || swa) {
-    bring<T, Record::fp8>(args, token, rank, warp, lane, given_position);
+    bring<T, Record::fp8>(args, to_look_up, query_from, rank, warp, lane, given_position);
   } else {
-    bring<T, kRecord>(args, token, rank, warp, lane, given_position);
+    bring<T, kRecord>(args, to_look_up, query_from, rank, warp, lane, given_position);
   }
   const bool wanted = given_position >= 0;
   const u64 position = wanted ? static_cast<u64>(given_position) : 0;
@@ -101,25 +106,29 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   if (factored < kHeadPairs) send_inverses<T>(factors, factored, lane, rank);
   start_outputs<Products, T>(sums[1], 1, warp);
-  while (!device::barrier_try_wait_cluster(barriers + kLeave, 0)) {
+  // Here and below others write nothing but this block's shared memory, as copies do. A wait at
+  // cluster scope would throw away what the L1 holds as well, which takes a while.
+  while (!device::barrier_try_wait(barriers + kLeave, 0)) {
   }
   while (!device::barrier_try_wait(barriers + kFactored, 0)) {
   }
   const u32 k = swa ? pairs_of<order_of<T, Record::fp8>>(lane) : pairs_of<kRecord>(lane);
   send_outputs<Products, T>(sums, k, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
-  while (!device::barrier_try_wait_cluster(barriers + kSummed, 0)) {
+  while (!device::barrier_try_wait(barriers + kSummed, 0)) {
   }
+  Landed landed = where_landed<T>(share, lane);
   TileWeights<T::tiles> weights = tile_weights<T>(share);
-  while (!device::barrier_try_wait_cluster(barriers + kArrived, 0)) {
+  while (!device::barrier_try_wait(barriers + kArrived, 0)) {
   }
-  finish<T>(args, share, weights, token, wanted, lane);
+  finish<T>(args, share, weights, landed, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
   if constexpr (2 * most_parcels(kHeads, T::tiles) > kWarps) {
     for (u32 index = warp + kWarps; unit_of<T::tiles>(index, rank) < kUnits; index += kWarps) {
       const OutputShare next = share_of(args, position, unit_of<T::tiles>(index, rank));
+      landed = where_landed<T>(next, lane);
       weights = tile_weights<T>(next);
-      finish<T>(args, next, weights, token, wanted, lane);
+      finish<T>(args, next, weights, landed, token, wanted, lane);
     }
   }
 }

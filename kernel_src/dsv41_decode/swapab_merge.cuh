@@ -250,21 +250,34 @@ __device__ __forceinline__ TileWeights<T::tiles> tile_weights(const OutputShare&
   return weights;
 }
 
+// Where a lane's partial outputs of the first tile land: two pieces. Those of the next tile lie a
+// constant further on.
+struct Landed {
+  u32 pieces[2];
+};
+
 template <class T>
-__device__ __forceinline__ void finish(const Args& args, const OutputShare& share,
-                                       const TileWeights<T::tiles>& weights, u32 token, bool wanted,
-                                       u32 lane) {
-  constexpr u32 tiles = T::tiles;
+__device__ __forceinline__ Landed where_landed(const OutputShare& share, u32 lane) {
   const u32 half = share.first / 16;
   const u32 k = share.first % 16 / 2;
+  const u32 from = shared_base() + T::at.landed +
+                   place_of<T::tiles>(0, parcel_of(share)) * kParcelBytes + heads_of(share) % 2 * 8;
+  return {device::worked_out(from + in_parcel(share.head, half, k), lane),
+          device::worked_out(from + in_parcel(share.head, half, k + 1), lane)};
+}
+
+template <class T>
+__device__ __forceinline__ void finish(const Args& args, const OutputShare& share,
+                                       const TileWeights<T::tiles>& weights, const Landed& landed,
+                                       u32 token, bool wanted, u32 lane) {
+  constexpr u32 tiles = T::tiles;
   float values[8] = {};
 #pragma unroll
   for (u32 tile = 0; tile < tiles; ++tile) {
-    const u32 place = place_of<tiles>(tile, parcel_of(share));
-    const u32 from = T::at.landed + place * kParcelBytes + heads_of(share) % 2 * 8;
-    const Words2 a = *shared_at<const Words2>(from + in_parcel(share.head, half, k));
-    const Words2 b = *shared_at<const Words2>(from + in_parcel(share.head, half, k + 1));
-    const u32 words[4] = {a.x, b.x, a.y, b.y};
+    const u32 further = place_of<tiles>(tile, 0) * kParcelBytes;
+    u32 words[4];
+    device::load_shared_8(landed.pieces[0] + further, words[0], words[2]);
+    device::load_shared_8(landed.pieces[1] + further, words[1], words[3]);
 #pragma unroll
     for (u32 j = 0; j < 8; ++j)
       values[j] = fused_multiply_add(weights.of_tile[tile],

@@ -27,29 +27,36 @@ struct QueryShare {
   Words4 eights[kQueryRounds][2];
 };
 
-__device__ __forceinline__ u32 query_head(u32 round, u32 warp, u32 lane) {
-  return (round * kWarps + warp) % kHeadTiles * 8 + lane % 8;
+// A lane's head is the same in all rounds, and its steps differ from the first one by constants.
+__device__ __forceinline__ u32 query_head(u32 warp, u32 lane) {
+  return warp % kHeadTiles * 8 + lane % 8;
 }
-__device__ __forceinline__ u32 query_chunk(u32 round, u32 i, u32 warp, u32 lane) {
-  return (round * kWarps + warp) / kHeadTiles * 4 + i * 2 + lane / 16;
+__device__ __forceinline__ constexpr u32 further_steps(u32 round, u32 i) {
+  return round * (kWarps / kHeadTiles * 4) + i * 2;
+}
+__device__ __forceinline__ u32 first_query_step(u32 warp, u32 lane) {
+  return warp / kHeadTiles * 4 + lane / 16;
 }
 __device__ __forceinline__ u32 query_half(u32 lane) {
   return lane / 8 % 2;
 }
 
-__device__ __forceinline__ QueryShare load_query(const Args& args, u32 token, u32 warp, u32 lane) {
+__device__ __forceinline__ const u8* where_query_is(const Args& args, u32 token, u32 warp,
+                                                    u32 lane) {
+  return reinterpret_cast<const u8*>(args.query) +
+         static_cast<u64>(token) * (32 * dsv41::kPaddedHeads * 32) +
+         ((first_query_step(warp, lane) * dsv41::kPaddedHeads + query_head(warp, lane)) * 32 +
+          query_half(lane) * 16);
+}
+
+__device__ __forceinline__ QueryShare load_query(const u8* from) {
   QueryShare share;
 #pragma unroll
   for (u32 round = 0; round < kQueryRounds; ++round)
 #pragma unroll
     for (u32 i = 0; i < 2; ++i)
       share.eights[round][i] =
-          device::load_16(reinterpret_cast<const u8*>(args.query) +
-                          ((static_cast<u64>(token) * 32 + query_chunk(round, i, warp, lane)) *
-                               dsv41::kPaddedHeads +
-                           query_head(round, warp, lane)) *
-                              32 +
-                          query_half(lane) * 16);
+          device::load_16(from + further_steps(round, i) * (dsv41::kPaddedHeads * 32));
   return share;
 }
 
@@ -67,7 +74,7 @@ struct QueryAngles {
 };
 
 __device__ __forceinline__ bool is_rotated(u32 warp, u32 lane) {
-  return query_chunk(kQueryRounds - 1, 0, warp, lane) >= kFirstRopeChunk;
+  return first_query_step(warp, lane) + further_steps(kQueryRounds - 1, 0) >= kFirstRopeChunk;
 }
 
 __device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 position, u32 warp,
@@ -76,8 +83,8 @@ __device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 positio
   if (!is_rotated(warp, lane)) return angles;
 #pragma unroll
   for (u32 i = 0; i < 2; ++i) {
-    const float* from = args.cos_sin + position * dsv41::kRopeDim +
-                        (query_chunk(kQueryRounds - 1, i, warp, lane) - kFirstRopeChunk) * 8 +
+    const u32 step = first_query_step(warp, lane) + further_steps(kQueryRounds - 1, i);
+    const float* from = args.cos_sin + position * dsv41::kRopeDim + (step - kFirstRopeChunk) * 8 +
                         query_half(lane) * 4;
     angles.cosines[i] = device::load_16(from);
     angles.sines[i] = device::load_16(from + dsv41::kRopeDim / 2);
@@ -88,14 +95,17 @@ __device__ __forceinline__ QueryAngles load_angles(const Args& args, u64 positio
 template <class T, Record order>
 __device__ __forceinline__ void store_query(const QueryShare& share, const QueryAngles& angles,
                                             u32 warp, u32 lane) {
+  // No carry to the steps that lie elsewhere.
+  static_assert(kWarps / kHeadTiles * 4 % kRestSteps == 0 && kRestSteps % 4 == 0);
+  const u32 head = query_head(warp, lane);
+  const u32 to = T::at.query + query_step(first_query_step(warp, lane)) +
+                 query_half(lane) * kQueryHalfBytes + head / 8 * 128 + head % 8 * 16;
 #pragma unroll
   for (u32 round = 0; round < kQueryRounds; ++round)
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
       const Words4& eight = share.eights[round][i];
       u32 p[4] = {eight.x, eight.y, eight.z, eight.w};
-      const u32 head = query_head(round, warp, lane);
-      const u32 chunk = query_chunk(round, i, warp, lane);
       if (round == kQueryRounds - 1 && is_rotated(warp, lane)) {
         const Words4& cosines = angles.cosines[i];
         const Words4& sines = angles.sines[i];
@@ -107,8 +117,7 @@ __device__ __forceinline__ void store_query(const QueryShare& share, const Query
       // The order of element_at().
       constexpr u32 other = order == Record::fp8 ? 1 : 2;  // the pair that a pair mixes with
       constexpr u32 next = 3 - other;
-      store_shared_16(T::at.query + query_step(chunk) + query_half(lane) * kQueryHalfBytes +
-                          head / 8 * 128 + head % 8 * 16,
+      store_shared_16(to + query_step(further_steps(round, i)),
                       {__byte_perm(p[0], p[other], 0x5410), __byte_perm(p[0], p[other], 0x7632),
                        __byte_perm(p[next], p[next + other], 0x5410),
                        __byte_perm(p[next], p[next + other], 0x7632)});
