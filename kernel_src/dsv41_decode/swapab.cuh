@@ -106,20 +106,18 @@ __device__ __forceinline__ void work_on_tile(const Args& args) {
   }
   if (factored < kHeadPairs) send_inverses<T>(factors, factored, lane, rank);
   start_outputs<Products, T>(sums[1], 1, warp);
-  // Here and below others write nothing but this block's shared memory, as copies do. A wait at
-  // cluster scope would throw away what the L1 holds as well, which takes a while.
-  while (!device::barrier_try_wait(barriers + kLeave, 0)) {
+  while (!device::barrier_try_wait_cluster(barriers + kLeave, 0)) {
   }
   while (!device::barrier_try_wait(barriers + kFactored, 0)) {
   }
   const u32 k = swa ? pairs_of<order_of<T, Record::fp8>>(lane) : pairs_of<kRecord>(lane);
   send_outputs<Products, T>(sums, k, warp, lane, rank);
   if (share.unit >= kUnits) return;  // whole warps
-  while (!device::barrier_try_wait(barriers + kSummed, 0)) {
+  while (!device::barrier_try_wait_cluster(barriers + kSummed, 0)) {
   }
   Landed landed = where_landed<T>(share, lane);
   TileWeights<T::tiles> weights = tile_weights<T>(share);
-  while (!device::barrier_try_wait(barriers + kArrived, 0)) {
+  while (!device::barrier_try_wait_cluster(barriers + kArrived, 0)) {
   }
   finish<T>(args, share, weights, landed, token, wanted, lane);
   // Only clusters of 2 or 3 blocks have more units than warps.
