@@ -1,9 +1,9 @@
 // What must not change a single bit of a decode program's output: how it is launched, a token's
 // company, strides and distances, and memory that no list names. And what it must not touch.
 #include <limits>
-#include <string_view>
 
 #include "support/late_copy.hpp"
+#include "tests/gpu/dsv41_decode_changes.hpp"
 #include "tests/gpu/dsv41_decode_device.hpp"
 
 namespace kiln::kernels::dsv41_decode::test {
@@ -270,31 +270,12 @@ TEST_F(DecodeBits, LaunchesMayBePointedElsewhere) {
 // What the tests above would see of a merge whose order changes from run to run.
 TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
   Runtime mutated = open_runtime();
-  std::size_t edits = 0;
-  for (const SourceText& source : embedded_sources()) {
-    std::string text(source.text);
-    constexpr std::string_view loop =
-        "for (u32 tile = 0; tile < tiles; ++tile) {\n    const u32 place";
-    if (const auto at = text.find(loop); at != std::string::npos) {
-      text.replace(at, loop.size(),
-                   "for (u32 i_ = 0; i_ < tiles; ++i_) {\n"
-                   "    u32 clock_;\n"
-                   "    if (i_ == 0) asm volatile(\"mov.u32 %0, %%clock;\" : \"=r\"(clock_));\n"
-                   "    if (i_ == 0) swapped = clock_ >> 4 & 1u;\n"
-                   "    const u32 tile = swapped ? tiles - 1 - i_ : i_;\n"
-                   "    const u32 place");
-      const auto values = text.rfind("float values[8] = {};", at);
-      ASSERT_NE(values, std::string::npos);
-      text.insert(values, "bool swapped = false;\n  ");
-      ++edits;
-    }
-    ASSERT_TRUE(mutated.add_source(source.name, text));
-  }
-  ASSERT_EQ(edits, 1u) << "the mutation has to follow the source";
-  const auto decode = SwapabDecode::create(mutated, kNvfp4);
+  const Status added = add_changed_sources(mutated, kMergeInAnyOrder.edits);
+  ASSERT_TRUE(added) << message_of(added);
+  const auto decode = SwapabDecode::create(mutated, kMergeInAnyOrder.key);
   ASSERT_TRUE(decode) << message_of(decode);
   // The sums differ in their last bits, which show in one byte of a million.
-  HostCall host = make_call({.key = kNvfp4, .tokens = 256}, 13);
+  HostCall host = make_call({.key = kMergeInAnyOrder.key, .tokens = 256}, 13);
   DeviceCall call(*driver_, host);
   const auto bytes = [&] {
     call.clear();

@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 
+#include "tests/gpu/dsv41_decode_changes.hpp"
 #include "tests/gpu/dsv41_decode_device.hpp"
 
 namespace kiln::kernels::dsv41_decode::test {
@@ -378,19 +379,9 @@ TEST_F(DecodeNumbers, FollowTheContractWhereInputsAreNoNumbers) {
 // With P as one bf16 number the outputs are further off than what the tests above let pass.
 TEST_F(DecodeNumbers, NeedTheLowTermsOfP) {
   Runtime mutated = open_runtime();
-  std::size_t edits = 0;
-  for (const SourceText& source : embedded_sources()) {
-    std::string text(source.text);
-    for (const std::string_view low :
-         {"p[2 * k] - low_of_bf16x2(high)", "p[2 * k + 1] - high_of_bf16x2(high)"})
-      if (const auto at = text.find(low); at != std::string::npos) {
-        text.replace(at, low.size(), "0.0f");
-        ++edits;
-      }
-    ASSERT_TRUE(mutated.add_source(source.name, text));
-  }
-  ASSERT_EQ(edits, 2u) << "the mutation has to follow the source";
-  const Key key{.heads = 16};
+  const Status added = add_changed_sources(mutated, kNoLowTermsOfP.edits);
+  ASSERT_TRUE(added) << message_of(added);
+  const Key& key = kNoLowTermsOfP.key;
   const auto decode = SwapabDecode::create(mutated, key);
   ASSERT_TRUE(decode) << message_of(decode);
   HostCall host = make_call({.key = key, .tokens = 16}, 400);

@@ -2,59 +2,54 @@
 // there for it.
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "kernel_src/kernels.hpp"
 #include "kernel_src/shared/types.hpp"
 #include "kiln/runtime.hpp"
+#include "support/changed_sources.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
 
-/// Texts of the program, each once in its file, and what takes their place.
 struct Change {
-  struct Edit {
-    std::string_view file, text, instead;
-  };
   const char* what = "";
   u32 row_tile = 0;  // of the program that it is tried with
-  std::vector<Edit> edits{};
+  std::vector<kiln::test::SourceEdit> edits{};
 };
 
 /// References stay what the first tile made them, so weights pass 448, E4M3's largest.
 inline const Change kReferencesStay = {
     "references stay",
     48,
-    {{"attend_common.cuh", "constexpr float kMostExponent = 8.80f;",
+    {{"kimi_k3_mla/attend_common.cuh", "constexpr float kMostExponent = 8.80f;",
       "constexpr float kMostExponent = 1e30f;"}}};
 
 /// Seven octaves between a weight at its reference and E4M3's largest, rather than 2.8.
-inline const Change kSevenOctaves = {"seven octaves",
-                                     48,
-                                     {{"attend_common.cuh", "constexpr float kWeightShift = 6;",
-                                       "constexpr float kWeightShift = 1.8f;"}}};
+inline const Change kSevenOctaves = {
+    "seven octaves",
+    48,
+    {{"kimi_k3_mla/attend_common.cuh", "constexpr float kWeightShift = 6;",
+      "constexpr float kWeightShift = 1.8f;"}}};
 
 /// The matrix units go on with the sums of all tiles, of which they keep some 14 bits. For weights
 /// of one term.
 inline const Change kSumsStayInTheMatrixUnits = {
     "sums stay in the matrix units",
     48,
-    {{"attend_tiles.cuh",
+    {{"kimi_k3_mla/attend_tiles.cuh",
       "      Products::begin();\n"
       "      Products::template columns_of_32<kTerms * kColumns, false>(",
       "      for (u32 i = 0; i < kHeld; ++i)\n"
       "        sums[block % (behind + 1)][i] = outputs.dims[block][i];\n"
       "      Products::begin();\n"
       "      Products::template columns_of_32<kTerms * kColumns, true>("},
-     {"attend_tiles.cuh", "        outputs.dims[block][i % kHeld] +=\n",
+     {"kimi_k3_mla/attend_tiles.cuh", "        outputs.dims[block][i % kHeld] +=\n",
       "        outputs.dims[block][i % kHeld] =\n"}}};
 
 /// Scores are added up in fp32 after every 128 dims, rather than by the matrix units.
 inline const Change kScoresOf128Dims = {
     "scores of 128 dims",
     16,
-    {{"attend_tiles.cuh",
+    {{"kimi_k3_mla/attend_tiles.cuh",
       "  Products::begin();\n"
       "  Products::template rows_of_128<kColumns, false>(scores, keys, query, 0);\n",
       "  float sums[kHeld];\n"
@@ -79,32 +74,16 @@ inline const Change kScoresOf128Dims = {
       "  }\n"
       "  if constexpr (kColumns == 0) {\n"
       "  Products::template rows_of_128<kColumns, false>(scores, keys, query, 0);\n"},
-     {"attend_tiles.cuh", "  Products::go();\n}\n\n// Takes away what a row does not see.",
+     {"kimi_k3_mla/attend_tiles.cuh",
+      "  Products::go();\n}\n\n// Takes away what a row does not see.",
       "  }\n}\n\n// Takes away what a row does not see."}}};
 
 inline const Change* const kChanges[] = {&kReferencesStay, &kSevenOctaves,
                                          &kSumsStayInTheMatrixUnits, &kScoresOf128Dims};
 
-/// All sources, with the change.
-/// Errors  invalid_argument for a text that is not there once; as Runtime::add_source
+/// All sources, with the change. Errors as kiln::test::add_changed_sources.
 inline Status add_changed_sources(Runtime& runtime, const Change& change) {
-  std::size_t made = 0;
-  for (const SourceText& source : embedded_sources()) {
-    std::string text(source.text);
-    for (const Change::Edit& edit : change.edits) {
-      if (source.name != "kernel_src/kimi_k3_mla/" + std::string(edit.file)) continue;
-      const auto at = text.find(edit.text);
-      if (at == std::string::npos || text.find(edit.text, at + 1) != std::string::npos)
-        return Error(ErrorCode::invalid_argument,
-                     std::string(edit.file) + " does not hold once: " + std::string(edit.text));
-      text.replace(at, edit.text.size(), edit.instead);
-      ++made;
-    }
-    if (Status added = runtime.add_source(source.name, text); !added) return added;
-  }
-  if (made != change.edits.size())
-    return Error(ErrorCode::invalid_argument, std::string(change.what) + ": a file is not there");
-  return {};
+  return kiln::test::add_changed_sources(runtime, change.edits);
 }
 
 }  // namespace kiln::kernels::kimi_k3_mla::test

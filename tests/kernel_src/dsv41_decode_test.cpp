@@ -12,6 +12,7 @@
 #include "kernel_src/kernels.hpp"
 #include "kiln/cache/store.hpp"
 #include "support/runtime_fixture.hpp"
+#include "tests/gpu/dsv41_decode_changes.hpp"
 
 namespace kiln::kernels::dsv41_decode::test {
 namespace {
@@ -267,6 +268,24 @@ TEST_F(SwapabProgram, CompilesWithoutSpillsFromTheArchitecturesOwnFile) {
       EXPECT_TRUE(names("swapab.cuh"));
     }
   EXPECT_EQ(runtime.counters().compiles, 8u);
+}
+
+// What tests on a device are seen to fail with: it has to follow the program.
+TEST_F(SwapabProgram, CompilesWithEachChangeToIt) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "NVRTC compiles the same as in the release build, for a while";
+#endif
+  for (const Change* change : kChanges) {
+    SCOPED_TRACE(change->what);
+    auto changed = open();
+    const auto added = kiln::test::add_changed_sources(changed, change->edits);
+    ASSERT_TRUE(added) << message_of(added);
+    const auto decode = SwapabDecode::create(changed, change->key);
+    ASSERT_TRUE(decode) << message_of(decode);
+    const auto artifact = changed.artifact(decode->id(), "sm_90a");
+    ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
+    EXPECT_EQ(artifact->facts.log, "");
+  }
 }
 
 TEST_F(SwapabProgram, OfPaddedHeadsCompilesWithHardlyAnySpills) {

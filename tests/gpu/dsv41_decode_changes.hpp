@@ -1,0 +1,40 @@
+// The swap-AB program with one thing taken out of it, to see the tests fail that are there for it.
+#pragma once
+
+#include <vector>
+
+#include "kernel_src/dsv41_decode/key.hpp"
+#include "support/changed_sources.hpp"
+
+namespace kiln::kernels::dsv41_decode::test {
+
+struct Change {
+  const char* what = "";
+  Key key{};  // of the program that it is tried with
+  std::vector<kiln::test::SourceEdit> edits{};
+};
+
+/// P is one bf16 number.
+inline const Change kNoLowTermsOfP = {
+    "no low terms of P",
+    {.heads = 16},
+    {{"dsv41_decode/swapab_products.cuh", "p[2 * k] - low_of_bf16x2(high)", "0.0f"},
+     {"dsv41_decode/swapab_products.cuh", "p[2 * k + 1] - high_of_bf16x2(high)", "0.0f"}}};
+
+/// A bit of the clock says from which end tiles are merged.
+inline const Change kMergeInAnyOrder = {
+    "merge in any order",
+    {.heads = 32, .record = Record::nvfp4},
+    {{"dsv41_decode/swapab_merge.cuh",
+      "  for (u32 tile = 0; tile < tiles; ++tile) {\n    const u32 further",
+      "  for (u32 i = 0; i < tiles; ++i) {\n"
+      "    const u32 tile = backwards ? tiles - 1 - i : i;\n    const u32 further"},
+     {"dsv41_decode/swapab_merge.cuh", "float values[8] = {};",
+      "float values[8] = {};\n"
+      "  u32 clock;\n"
+      "  asm volatile(\"mov.u32 %0, %%clock;\" : \"=r\"(clock));\n"
+      "  const bool backwards = (clock >> 4 & 1) != 0;"}}};
+
+inline const Change* const kChanges[] = {&kNoLowTermsOfP, &kMergeInAnyOrder};
+
+}  // namespace kiln::kernels::dsv41_decode::test
