@@ -1,7 +1,9 @@
 #include "cli/manifest_request.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "cli/distinctions.hpp"
@@ -39,8 +41,17 @@ Result<kernels::ManifestParameters> parameters_in(const ManifestArguments& argum
 
 Result<kernels::Manifest> read_manifest(const ManifestArguments& arguments) {
   KILN_TRY(const auto parameters, parameters_in(arguments));
-  if (!arguments.manifest.empty())
+  if (!arguments.manifest.empty()) {
+    const auto models = kernels::model_names();
+    std::error_code ignored;
+    if (std::find(models.begin(), models.end(), arguments.manifest) != models.end() &&
+        !std::filesystem::exists(arguments.manifest, ignored))
+      return Error(ErrorCode::invalid_argument, "there is no file " + arguments.manifest +
+                                                    "; for the model that Kiln knows by this name "
+                                                    "write --model " +
+                                                    arguments.manifest);
     return kernels::read_manifest_file(arguments.manifest, parameters);
+  }
   if (!arguments.model.empty()) return kernels::model_manifest(arguments.model, parameters);
   return Error(ErrorCode::invalid_argument, "nothing to compile is named: use --model (" +
                                                 known_models() + ") or --manifest FILE");
