@@ -72,7 +72,6 @@ Check failed(std::string name, const Error& error) {
           .facts = {{"error", error.message()}}};
 }
 
-// The entries of a cache that is there, by its listing alone.
 void count_bundle(const fs::path& file, const cache::Trust& trust, Check& check) {
   const auto bundle = cache::Bundle::open(file, {.keys = trust.signers});
   if (bundle) {
@@ -84,6 +83,7 @@ void count_bundle(const fs::path& file, const cache::Trust& trust, Check& check)
   check.lines.push_back(printable(bundle.error().message()));
 }
 
+// By the listing alone.
 void count_entries(const fs::path& directory, const cache::Trust& trust, Check& check) {
   auto store = cache::Store::open({.directory = directory, .trust = trust});
   const auto entries = store ? store->list() : Result<std::vector<cache::EntryInfo>>(store.error());
