@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <utility>
 
 #include "cli/entry_search.hpp"
@@ -79,8 +80,8 @@ CLI::Option& add_seconds(CLI::App& verb, const std::string& name, double& second
   // Range takes "nan", which is neither less nor more.
   const auto is_number = [](const std::string& text) {
     double number = 0;
-    return CLI::detail::lexical_cast(text, number) && number != number ? text + " is no number"
-                                                                       : std::string();
+    return CLI::detail::lexical_cast(text, number) && std::isnan(number) ? text + " is no number"
+                                                                         : std::string();
   };
   return *verb.add_option(name, seconds, help)
               ->type_name("SECONDS")

@@ -54,11 +54,9 @@ Outcome run(const BundleArguments& arguments, Told told, Output& output) {
   }
   const auto apart = distinctions(rows);
   for (std::size_t i = 0; i < lines.size(); ++i) output.line(lines[i] + apart[i]);
-  const auto count = entries.size();
   const auto bad = damaged.size();
-  auto line = std::to_string(count) + (count == 1 ? " entry, " : " entries, ") +
-              bytes_text(bundle.file_bytes()) + " in " + printable(arguments.file) + ", " +
-              signer_text(bundle);
+  auto line = entries_text(entries.size()) + ", " + bytes_text(bundle.file_bytes()) + " in " +
+              printable(arguments.file) + ", " + signer_text(bundle);
   if (told == Told::damage)
     line += bad == 0 ? ": all good" : ": " + std::to_string(bad) + " damaged; get the bundle anew";
   output.line(line);
@@ -66,7 +64,7 @@ Outcome run(const BundleArguments& arguments, Told told, Output& output) {
   if (told == Told::all) {
     result["entries"] = std::move(entries);
   } else {
-    result["checked"] = count;
+    result["checked"] = entries.size();
     result["damaged"] = std::move(damaged);
   }
   output.object(result);

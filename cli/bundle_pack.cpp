@@ -100,9 +100,8 @@ Outcome run(const BundlePackArguments& arguments, Output& output) {
   if (!bundle) return bundle_failure(bundle.error());
 
   const auto count = bundle->entries().size();
-  output.line(std::to_string(count) + (count == 1 ? " entry, " : " entries, ") +
-              bytes_text(bundle->file_bytes()) + " in " + printable(arguments.file) + ", " +
-              signer_text(*bundle));
+  output.line(entries_text(count) + ", " + bytes_text(bundle->file_bytes()) + " in " +
+              printable(arguments.file) + ", " + signer_text(*bundle));
   if (count == 0)
     output.message("warning: " + store.directory().string() + " holds no entry, so the bundle " +
                    "holds none");

@@ -14,7 +14,7 @@ Outcome run_clear(const Given& given, Output& output) {
   auto& store = std::get<cache::Store>(opened);
   const auto removed = store.clear();
   if (!removed) return unreadable_cache(removed.error());
-  output.line(std::to_string(removed->entries) + " entries, " + bytes_text(removed->bytes) +
+  output.line(entries_text(removed->entries) + ", " + bytes_text(removed->bytes) +
               ", removed from " + printable(store.directory().string()));
   output.object({{"cache_dir", store.directory().string()},
                  {"removed", removed->entries},

@@ -91,8 +91,8 @@ Outcome run(const CacheLsArguments& arguments, Output& output) {
     if (rows.size() == kPage) write_page();
   }
   write_page();
-  output.line(std::to_string(entries.size()) + (entries.size() == 1 ? " entry, " : " entries, ") +
-              bytes_text(total_bytes) + " in " + printable(store.directory().string()));
+  output.line(entries_text(entries.size()) + ", " + bytes_text(total_bytes) + " in " +
+              printable(store.directory().string()));
   output.object({{"cache_dir", store.directory().string()},
                  {"total_bytes", total_bytes},
                  {"entries", std::move(entries)}});

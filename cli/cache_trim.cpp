@@ -81,7 +81,7 @@ Outcome run(const CacheTrimArguments& arguments, Output& output) {
                        {"used", time_text(info.used_seconds)}});
   }
   output.line(
-      std::to_string(removed.size()) + " entries, " + bytes_text(bytes) +
+      entries_text(removed.size()) + ", " + bytes_text(bytes) +
       (arguments.dry_run ? ", would be removed from " : ", removed from ") +
       printable(store.directory().string()) + "; " + std::to_string(report->left.entries) + ", " +
       bytes_text(report->left.bytes) + (arguments.dry_run ? ", would be left" : ", are left") +

@@ -92,9 +92,9 @@ Outcome run(const CacheVerifyArguments& arguments, Output& output) {
     damaged.push_back(std::move(described));
   }
   const auto count = damaged.size();
-  output.line(std::to_string(entries) + " entries, " + bytes_text(total_bytes) + ", and " +
-              std::to_string(records) + " records in " + printable(store.directory().string()) +
-              ": " +
+  output.line(entries_text(entries) + ", " + bytes_text(total_bytes) + ", and " +
+              std::to_string(records) + (records == 1 ? " record in " : " records in ") +
+              printable(store.directory().string()) + ": " +
               (count == 0 ? "all good"
                           : std::to_string(count) + " damaged, " +
                                 (arguments.quarantine ? "put aside in v1/q, "

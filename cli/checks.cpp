@@ -72,11 +72,10 @@ Check failed(std::string name, const Error& error) {
           .facts = {{"error", error.message()}}};
 }
 
-// The entries of a cache that is there, by its listing alone.
 void count_bundle(const fs::path& file, const cache::Trust& trust, Check& check) {
   const auto bundle = cache::Bundle::open(file, {.keys = trust.signers});
   if (bundle) {
-    check.lines.push_back(std::to_string(bundle->entries().size()) + " entries, signed by " +
+    check.lines.push_back(entries_text(bundle->entries().size()) + ", signed by " +
                           bundle->signer()->text());
     return;
   }
@@ -84,6 +83,7 @@ void count_bundle(const fs::path& file, const cache::Trust& trust, Check& check)
   check.lines.push_back(printable(bundle.error().message()));
 }
 
+// By the listing alone.
 void count_entries(const fs::path& directory, const cache::Trust& trust, Check& check) {
   auto store = cache::Store::open({.directory = directory, .trust = trust});
   const auto entries = store ? store->list() : Result<std::vector<cache::EntryInfo>>(store.error());
@@ -94,7 +94,7 @@ void count_entries(const fs::path& directory, const cache::Trust& trust, Check& 
   }
   std::uint64_t bytes = 0;
   for (const auto& entry : *entries) bytes += entry.file_bytes;
-  check.lines.push_back(std::to_string(entries->size()) + " entries, " + bytes_text(bytes));
+  check.lines.push_back(entries_text(entries->size()) + ", " + bytes_text(bytes));
   check.facts.update({{"entries", entries->size()}, {"total_bytes", bytes}});
 }
 

@@ -147,9 +147,8 @@ Verb add_doctor(CLI::App& kiln) {
       "  kiln doctor --cache-dir /var/cache/kiln --arch sm_90a --json\n"
       "Behind each setting stands in brackets where it came from: an option, a variable or the\n"
       "default. Nothing is written to disk; the servers of KILN_REMOTE are asked. Exit codes:\n"
-      "0 compiling and storing work here (no driver is needed for that); 2 usage; 3 something "
-      "that\n"
-      "they need is missing or broken.");
+      "0 compiling and storing work here (no driver is needed for that); 2 usage; 3 something\n"
+      "that they need is missing or broken.");
   const auto given = std::make_shared<Given>();
   add_architectures(verb, *given);
   add_cache_directory(verb, *given);

@@ -52,8 +52,7 @@ Json tell(const Question& question, const std::string& architecture, const Expla
   } else if (!explained.nearest) {
     line += "not in the cache, which holds no entry";
   } else {
-    line += "not in the cache; the nearest of " + std::to_string(explained.entries) +
-            (explained.entries == 1 ? " entry is " : " entries is ") +
+    line += "not in the cache; the nearest of " + entries_text(explained.entries) + " is " +
             explained.nearest->key.hex() + ", which differs in";
     lines = lines_of(explained.nearest->differences, "the request", "the entry");
     // Of another kernel's entry, little else is alike.

@@ -45,6 +45,10 @@ std::string with_line_end(std::string_view text) {
 
 }  // namespace
 
+std::string entries_text(std::uint64_t count) {
+  return std::to_string(count) + (count == 1 ? " entry" : " entries");
+}
+
 std::string bytes_text(std::uint64_t bytes) {
   constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return std::to_string(bytes) + " B";

@@ -23,6 +23,8 @@ enum class OutputForm : unsigned char {
 /// With members in the order that they are written in.
 using Json = nlohmann::ordered_json;
 
+/// "1 entry", "2 entries".
+std::string entries_text(std::uint64_t count);
 /// Bytes as a person reads them: "812 B", "40.2 KiB".
 std::string bytes_text(std::uint64_t bytes);
 /// `text` without control characters, which a terminal would act upon.

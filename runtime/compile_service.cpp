@@ -99,8 +99,7 @@ Status CompileService::make_keys(CompileRequest& request) {
   return Error(ErrorCode::no_toolchain,
                "kernel " + request.program_->spec.name + ": the cache names no toolchain" +
                    (options_.toolchain.empty() ? std::string() : " like " + options_.toolchain) +
-                   ", so nothing in it can be used; " +
-                   no_nvrtc_error(compiler_.search()).message());
+                   ", so nothing in it can be used; " + why_no_compiler());
 }
 
 Result<std::optional<Outcome>> CompileService::held(CompileRequest& request) {

@@ -172,6 +172,7 @@ class CompileService {
                               bool* unusable = nullptr);
   void count_hit(Outcome& outcome, const Flight& flight);
   bool may_store() const { return store_ != nullptr && !store_->directory().empty(); }
+  std::string why_no_compiler() const;
   Status can_compile(const CompileRequest& request) const;
   std::optional<Outcome> make(CompileRequest& request, Flight& flight, Reach reach);
   // Asks the remote cache: what it has, or nothing, and then whose turn it is to make it.

@@ -52,14 +52,21 @@ Error not_there(const CompileRequest& request) {
 
 }  // namespace
 
+// An installed compiler is none only where the options ask for another one.
+std::string CompileService::why_no_compiler() const {
+  const auto& installed = compiler_.search().found;
+  if (!installed) return no_nvrtc_error(compiler_.search()).message();
+  return "the installed compiler is " + installed->toolchain().to_text() +
+         ", and RuntimeOptions::toolchain is \"" + options_.toolchain +
+         "\": leave that empty to compile with it";
+}
+
 Status CompileService::can_compile(const CompileRequest& request) const {
   const auto& installed = compiler_.search().found;
   if (installed && installed->toolchain() == request.toolchains_.front()) return {};
-  const auto why = installed ? "the installed compiler is " + installed->toolchain().to_text()
-                             : no_nvrtc_error(compiler_.search()).message();
-  return Error(ErrorCode::no_toolchain, "kernel " + request.program_->spec.name + " for " +
-                                            request.architecture_ +
-                                            " is not in the cache and cannot be compiled: " + why);
+  return Error(ErrorCode::no_toolchain,
+               "kernel " + request.program_->spec.name + " for " + request.architecture_ +
+                   " is not in the cache and cannot be compiled: " + why_no_compiler());
 }
 
 std::optional<Outcome> CompileService::fetch(const CompileRequest& request, std::size_t which,

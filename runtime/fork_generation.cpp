@@ -27,4 +27,10 @@ void watch_forks() noexcept {
   static_cast<void>(registered);
 }
 
+Error forked_error() {
+  return Error(ErrorCode::no_device,
+               "this process was forked after CUDA was initialised, so its CUDA cannot be used: "
+               "fork before the first use of CUDA, or start a new process");
+}
+
 }  // namespace kiln

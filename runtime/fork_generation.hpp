@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "kiln/error.hpp"
+
 namespace kiln {
 
 namespace detail {
@@ -23,6 +25,9 @@ void watch_forks() noexcept;
 inline unsigned fork_generation() noexcept {
   return detail::fork_count.load(std::memory_order_relaxed);
 }
+
+/// What CUDA is answered with in a process that was forked after it was initialised: no_device.
+Error forked_error();
 
 /// Marks that this thread is inside NVRTC, as long as it lives.
 class InCompiler {

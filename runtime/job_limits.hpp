@@ -38,6 +38,9 @@ struct JobCount {
 /// `compile_bytes`: the expected peak of one compile.
 JobCount choose_jobs(unsigned asked, const MachineLimits& limits, std::uint64_t compile_bytes);
 
+/// More than this are asked for by mistake.
+inline constexpr unsigned kMostJobs = 1024;
+
 /// Of one compile, before any has been measured.
 inline constexpr std::uint64_t kUsualCompileBytes = std::uint64_t{256} << 20;
 

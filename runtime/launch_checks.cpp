@@ -144,13 +144,6 @@ Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string
   return Error(code, "launch of kernel " + kernel.library().artifact().facts.kernel + ": " + what);
 }
 
-Error forked_error() {
-  return Error(ErrorCode::no_device,
-               "launch in a process forked after CUDA was initialised: fork before the first use "
-               "of CUDA, or "
-               "start a new process");
-}
-
 Status check_current_device(const LoadedKernel& kernel) {
   KILN_TRY(const auto current, kernel.library().driver().current_device());
   if (current == kernel.ordinal()) return {};

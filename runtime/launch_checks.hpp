@@ -22,9 +22,6 @@ std::uint64_t volume_of(const Extent& extent) noexcept;
 /// "launch of kernel <name>: <what>".
 Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string& what);
 
-/// What a process that was forked after CUDA was initialised gets.
-Error forked_error();
-
 /// The driver answers and loads for the current context.
 /// Errors  no_device when that is one of another device, or none is current; driver_failed
 Status check_current_device(const LoadedKernel& kernel);

@@ -220,8 +220,7 @@ Error no_nvrtc_error(const NvrtcSearch& search) {
   if (search.asked_for.empty())
     message +=
         ". Install the CUDA toolkit, or run `pip install nvidia-cuda-nvrtc`, or name the library "
-        "by "
-        "the option nvrtc or in KILN_NVRTC. Tried:";
+        "by the option nvrtc or in KILN_NVRTC. Tried:";
   else
     message += " in " + search.asked_for.string() +
                ", which the option nvrtc or KILN_NVRTC names, so that nothing else is looked at: "

@@ -9,10 +9,10 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/job_limits.hpp"
+
 namespace kiln {
 namespace {
-
-constexpr unsigned kMostJobs = 1024;
 
 // Reads a variable and notes its name when it holds something. One that is set but empty counts as
 // not set.
@@ -40,8 +40,8 @@ Result<unsigned> jobs_from(const std::string& text) {
   if (error != std::errc{} || end != text.data() + text.size() || jobs > kMostJobs)
     return Error(ErrorCode::invalid_argument,
                  "KILN_JOBS is \"" + text +
-                     "\": it must be a whole number from 0 (as many as the " +
-                     "machine has processors) to " + std::to_string(kMostJobs));
+                     "\": it must be a whole number from 0 (as many as there are processors) to " +
+                     std::to_string(kMostJobs));
   return jobs;
 }
 

@@ -13,12 +13,6 @@
 namespace kiln {
 namespace {
 
-Error forked() {
-  return Error(ErrorCode::no_device,
-               "this process was forked after CUDA was initialised, so its CUDA cannot be used: "
-               "fork before the first use of CUDA, or start a new process");
-}
-
 Error unknown_id(KernelId id) {
   return Error(ErrorCode::invalid_argument,
                "kernel id " + std::to_string(id.index) +
@@ -127,7 +121,7 @@ Result<std::shared_ptr<const DriverApi>> Runtime::State::driver() {
   if (auto status = usable(); !status) return status.error();
   const std::lock_guard lock(driver_mutex);
   if (driver_owner != nullptr) {
-    if (generation != fork_generation()) return forked();
+    if (generation != fork_generation()) return forked_error();
     return driver_owner;
   }
   KILN_TRY(driver_owner, DriverApi::load());

@@ -28,12 +28,6 @@ static_assert(static_cast<int>(ElementType::u6x16_padded) ==
               static_cast<int>(Swizzle::bytes_128_atom_64) == CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B);
 #endif
 
-Error forked_maps() {
-  return {ErrorCode::no_device,
-          "tensor maps in a process forked after CUDA was initialised: fork before the first use "
-          "of CUDA, or start a new process"};
-}
-
 CUtensorMap* raw(TensorMap& map) {
   return reinterpret_cast<CUtensorMap*>(&map);
 }
@@ -45,7 +39,7 @@ TensorMapBuilder::TensorMapBuilder(std::shared_ptr<const DriverApi> driver) noex
 
 Result<TensorMapChange> TensorMapBuilder::build(const TensorMapSpec& spec) {
   if (spec == spec_ && spec_.rank != 0) return TensorMapChange::none;
-  if (generation_ != fork_generation()) return forked_maps();
+  if (generation_ != fork_generation()) return forked_error();
   auto moved = spec_;
   moved.address = spec.address;
   return moved == spec && spec_.rank != 0 ? replace_address(spec) : encode(spec);
@@ -139,7 +133,7 @@ Status TensorMapArray::set(std::size_t index, const TensorMap& map, CUstream str
   if (index >= count_)
     return Error(ErrorCode::invalid_argument, "there is no tensor map " + std::to_string(index) +
                                                   "; the array has " + std::to_string(count_));
-  if (generation_ != fork_generation()) return forked_maps();
+  if (generation_ != fork_generation()) return forked_error();
   // A copy would read host memory later, when a captured graph is replayed or where the device
   // reads pageable memory itself. These writes carry their values.
   std::array<CUstreamBatchMemOpParams, std::size(TensorMap{}.words)> writes{};

@@ -10,8 +10,6 @@ namespace {
 
 using Clock = WarmupRun::Clock;
 
-constexpr unsigned kMostJobs = 1024;
-
 void count(WarmupReport& report) {
   report.requested = report.kernels.size();
   for (const auto& kernel : report.kernels) {
@@ -71,30 +69,6 @@ std::vector<int> devices_with_context(const DriverApi& api, std::size_t devices)
   return found;
 }
 
-}  // namespace
-
-std::string_view to_string(Origin origin) noexcept {
-  switch (origin) {
-    case Origin::memory:
-      return "memory";
-    case Origin::disk:
-      return "disk";
-    case Origin::lower_tier:
-      return "lower tier";
-    case Origin::remote:
-      return "remote";
-    case Origin::compiled:
-      return "compiled";
-    case Origin::waited:
-      return "waited";
-    case Origin::failed:
-      return "failed";
-  }
-  return "unknown";
-}
-
-namespace {
-
 // The devices that a warmup loads on; empty: it loads nothing.
 Result<std::vector<DeviceInfo>> devices_to_load_on(Runtime::State& state,
                                                    const WarmupOptions& options) {
@@ -122,6 +96,26 @@ Result<std::vector<DeviceInfo>> devices_to_load_on(Runtime::State& state,
 }
 
 }  // namespace
+
+std::string_view to_string(Origin origin) noexcept {
+  switch (origin) {
+    case Origin::memory:
+      return "memory";
+    case Origin::disk:
+      return "disk";
+    case Origin::lower_tier:
+      return "lower tier";
+    case Origin::remote:
+      return "remote";
+    case Origin::compiled:
+      return "compiled";
+    case Origin::waited:
+      return "waited";
+    case Origin::failed:
+      return "failed";
+  }
+  return "unknown";
+}
 
 Status Runtime::State::load_now(KernelId id, int ordinal, Depth depth) {
   KILN_TRY(const auto api, driver());

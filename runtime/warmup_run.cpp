@@ -277,28 +277,23 @@ void WarmupRun::keep_a_thread() {
         "more of them, as by ulimit -u");
 }
 
-Progress WarmupRun::progress_now() const {
-  Progress progress{.done = done_, .requested = tasks_.size()};
-  milliseconds left{};
-  bool known = true;
-  for (const auto& task : tasks_) {
-    if (task.compiling)
-      progress.compiling.push_back(task.report.kernel + " " + task.report.architecture);
-    if (task.ended) continue;
-    known = known && planned_ && task.expected.time.count() > 0;
-    left += task.expected.time;
-    if (task.compiling)
-      left -= std::min(task.expected.time,
-                       std::chrono::duration_cast<milliseconds>(Clock::now() - *task.began));
-  }
-  if (known && jobs_.jobs != 0) progress.left = left / jobs_.jobs;
-  return progress;
-}
-
 void WarmupRun::stop(std::string why) {
   why_stopped_ = std::move(why);
   stopped_ = true;
   changed_.notify_all();
+}
+
+void WarmupRun::load_one(Task& task, const Load& load, std::unique_lock<ForkMutex>& lock) {
+  lock.unlock();
+  const auto started = Clock::now();
+  const auto status = load(task.id, task.report.architecture);
+  const auto took = Clock::now() - started;
+  lock.lock();
+  task.report.load_began = started - start_;
+  task.report.load = took;
+  if (status) return;
+  task.report.status = status;
+  task.report.origin = Origin::failed;
 }
 
 void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupReport& report) {
@@ -334,19 +329,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     if (!ended_.empty()) {
       auto& task = *ended_.front();
       ended_.pop_front();
-      if (load && task.report.status) {
-        lock.unlock();
-        const auto started = Clock::now();
-        const auto status = load(task.id, task.report.architecture);
-        const auto took = Clock::now() - started;
-        lock.lock();
-        task.report.load_began = started - start_;
-        task.report.load = took;
-        if (!status) {
-          task.report.status = status;
-          task.report.origin = Origin::failed;
-        }
-      }
+      if (load && task.report.status) load_one(task, load, lock);
       task.done = true;
       ++done_;
       changed_.notify_all();
@@ -370,33 +353,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
     done_ += task->done;
   }
 
-  report.jobs = jobs_.jobs;
-  report.jobs_reason = jobs_.reason;
-  for (auto& task : tasks_) {
-    report.kernels.push_back(task.report);
-    // A stop that came when all was finished has stopped nothing.
-    if (!task.done || task.report.status.code() == ErrorCode::not_ready)
-      report.stopped = why_stopped_;
-    if (task.done) continue;
-    auto& kernel = report.kernels.back();
-    kernel.origin = Origin::failed;
-    kernel.status = Error(ErrorCode::not_ready,
-                          "kernel " + kernel.kernel + " for " + kernel.architecture +
-                              ": the warmup was stopped before it was "
-                              "ready (" +
-                              why_stopped_ + "); warm up again, what is finished is kept");
-    if (kernel.time.count() == 0) kernel.began = Clock::now() - start_;
-  }
-}
-
-bool WarmupRun::ready(std::string_view group) const {
-  const std::lock_guard lock(mutex_);
-  const auto known = groups_.find(group);
-  if (!group.empty() && known == groups_.end()) return false;
-  return std::all_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
-    const bool wanted = group.empty() || known->second.contains(task.id.index);
-    return !wanted || (task.done && task.report.status.ok());
-  });
+  tell_all(report);
 }
 
 }  // namespace kiln

@@ -103,6 +103,9 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   void give_up_overdue();
   void keep_a_thread();
   Progress progress_now() const;
+  // Without the lock while it loads.
+  void load_one(Task& task, const Load& load, std::unique_lock<ForkMutex>& lock);
+  void tell_all(WarmupReport& report) const;
   void stop(std::string why);
   Error too_slow(const Task& task) const;
 

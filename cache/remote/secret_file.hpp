@@ -24,8 +24,8 @@ Result<std::string> read_secret_line(const std::filesystem::path& file, std::str
 /// Errors  invalid_argument for a line that is no header.
 Result<std::vector<std::string>> read_header_file(const std::filesystem::path& file);
 
-/// Whether `file`, which is no secret and which somebody else reads, can be opened. Errors
-/// io_failed.
+/// Whether `file`, which is no secret and which somebody else reads, can be opened.
+/// Errors  io_failed.
 Status check_readable(const std::filesystem::path& file, std::string_view what);
 
 /// Checks who may open `file`, which somebody else reads. Errors  io_failed.

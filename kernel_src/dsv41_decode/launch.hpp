@@ -2,7 +2,8 @@
 // capture, launch every step.
 //
 // Threads: a Decode from any thread; a LaunchDescriptor by one thread at a time.
-// Lifetime: the Runtime must outlive a Decode; a LaunchDescriptor stands alone.
+// Lifetime: the Runtime must outlive a Decode, and must not be moved meanwhile.
+// A LaunchDescriptor stands alone.
 #pragma once
 
 #include <algorithm>

@@ -2,7 +2,8 @@
 // capture, launch every step.
 //
 // Threads: a KvInsert from any thread; a LaunchDescriptor by one thread at a time.
-// Lifetime: the Runtime must outlive a KvInsert; a LaunchDescriptor stands alone.
+// Lifetime: the Runtime must outlive a KvInsert, and must not be moved meanwhile.
+// A LaunchDescriptor stands alone.
 #pragma once
 
 #include <cstdint>

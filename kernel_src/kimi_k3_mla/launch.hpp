@@ -2,7 +2,8 @@
 // before graph capture, update and launch every step.
 //
 // Threads: an Attention from any thread; a Launches by one thread at a time.
-// Lifetime: the Runtime must outlive an Attention; a Launches stands alone.
+// Lifetime: the Runtime must outlive an Attention, and must not be moved meanwhile.
+// A Launches stands alone.
 #pragma once
 
 #include <vector>

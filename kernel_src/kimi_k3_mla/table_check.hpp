@@ -4,10 +4,10 @@
 //
 //   KILN_TRY(const auto check, TableCheck::create(runtime));   // then warm up
 //   KILN_TRY(auto checked, check.prepare(arguments, report));  // device memory, cleared to zero
-//   checked.launch(stream);                                    // every step, before attention
-//   launches.launch(stream);
+//   KILN_TRY(checked.launch(stream));                          // every step, before attention
+//   KILN_TRY(launches.launch(stream));
 //   ...                                                        // when the stream is done:
-//   if (auto status = status_of(copy_of_report); !status) return status;
+//   KILN_TRY(status_of(copy_of_report));
 //
 // One block reads the tables, and writes the report and nothing else; so a captured step replays
 // with it, whatever the tables then hold.
@@ -17,7 +17,8 @@
 //
 // Threads: a TableCheck from any thread; a launch by one thread at a time. Checks that may run at
 // once need a report each.
-// Lifetime: the Runtime must outlive a TableCheck; a launch stands alone.
+// Lifetime: the Runtime must outlive a TableCheck, and must not be moved meanwhile.
+// A launch stands alone.
 #pragma once
 
 #include "kernel_src/kimi_k3_mla/args.hpp"
@@ -56,8 +57,7 @@ class KILN_API TableCheck {
 
 /// The report's fault as an error, or success. The report is the host's copy of it.
 /// Errors  invalid_argument naming the table, the place in it, the value, what is allowed, and
-/// which
-///         check found it; or for a report that no check can have left
+///         which check found it; or for a report that no check can have left
 KILN_API Status status_of(const TableReport& report);
 
 }  // namespace kiln::kernels::kimi_k3_mla

@@ -52,6 +52,10 @@ TEST_F(Compile, ASecondRunHitsUnderTheSameKeyHoweverTheFileIsNamed) {
     EXPECT_EQ(warm["key"], cold["key"]);
     EXPECT_EQ(warm["static_shared_bytes"], 256);
   }
+  for (const auto* verb : {"verify", "ls", "clear"}) {
+    const auto one = kiln({"cache", verb});
+    EXPECT_NE(one.out.find("1 entry, "), std::string::npos) << one.out << one.err;
+  }
 }
 
 TEST_F(Compile, TheOnlyKernelIsMeantAndSeveralAreNot) {

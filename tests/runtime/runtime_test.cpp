@@ -155,6 +155,26 @@ TEST_F(RuntimeTest, TargetsThatGiveNoCodeAreOneTypedErrorWithTheCure) {
   }
 }
 
+TEST_F(RuntimeTest, AnotherToolchainThanTheInstalledOneIsNamedWithTheCure) {
+  auto given = options();
+  given.toolchain = "12.1";
+  const auto error_of = [&](const RuntimeOptions& wanted) {
+    auto runtime = open(wanted);
+    const auto artifact = runtime.artifact(*runtime.add(scale_spec(1)), "sm_90a");
+    EXPECT_FALSE(artifact);
+    EXPECT_EQ(artifact.error().code(), ErrorCode::no_toolchain);
+    return artifact.error().message();
+  };
+  const auto unknown = error_of(given);
+  ASSERT_TRUE(cache::Store::open({.directory = cache_})
+                  ->add_record("toolchain", "nvrtc 12.1 12 builtins 34"));
+  for (const auto& message : {unknown, error_of(given)}) {
+    EXPECT_NE(message.find("RuntimeOptions::toolchain"), std::string::npos) << message;
+    EXPECT_NE(message.find("12.1"), std::string::npos) << message;
+    EXPECT_EQ(message.find("not found"), std::string::npos) << message;
+  }
+}
+
 TEST_F(RuntimeTest, TheEntryMustBeThere) {
   auto runtime = open();
   const auto artifact =

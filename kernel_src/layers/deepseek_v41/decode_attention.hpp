@@ -2,15 +2,16 @@
 // built, warm up, prepare before graph capture; then, every step, write the caches and attend.
 //
 //   KILN_TRY(auto layer, DecodeAttention::create(runtime, {.tp = 4, .ratio = 2}, device));
-//   KILN_TRY(const auto report, runtime.warmup());
+//   KILN_TRY(runtime.warmup());
 //   KILN_TRY(auto launches, layer.prepare(step));
 //   ...                                                                // every step:
-//   if (auto status = layer.update(launches, step); !status) return status;
-//   if (auto status = launches.insert(stream); !status) return status;
-//   if (auto status = launches.attend(stream); !status) return status;
+//   KILN_TRY(layer.update(launches, step));
+//   KILN_TRY(launches.insert(stream));
+//   KILN_TRY(launches.attend(stream));
 //
 // Threads: a DecodeAttention from any thread; a StepLaunches by one thread at a time.
-// Lifetime: the Runtime must outlive a DecodeAttention; a StepLaunches stands alone.
+// Lifetime: the Runtime must outlive a DecodeAttention, and must not be moved meanwhile.
+// A StepLaunches stands alone.
 #pragma once
 
 #include <array>

@@ -2,17 +2,18 @@
 // prepare before graph capture; then, every step, attend.
 //
 //   KILN_TRY(auto layer, MlaAttention::create(runtime, {.tp = 8, .max_batch = 64}, device));
-//   KILN_TRY(const auto report, runtime.warmup());
+//   KILN_TRY(runtime.warmup());
 //   KILN_TRY(auto launches, layer.prepare(arguments));
 //   ...                                                                // every step:
-//   if (auto status = layer.update(launches, arguments); !status) return status;
-//   if (auto status = launches.launch(stream); !status) return status;
+//   KILN_TRY(layer.update(launches, arguments));
+//   KILN_TRY(launches.launch(stream));
 //
 // A captured step serves all lengths, tables and numbers of tokens in its tensors, which the
 // kernels read anew; it needs an update, and a new capture, for other tensors only.
 //
 // Threads: an MlaAttention from any thread; a Launches by one thread at a time.
-// Lifetime: the Runtime must outlive an MlaAttention; a Launches stands alone.
+// Lifetime: the Runtime must outlive an MlaAttention, and must not be moved meanwhile.
+// A Launches stands alone.
 #pragma once
 
 #include <utility>

@@ -57,8 +57,8 @@ KILN_API kimi_k3_mla::Programs programs_of(const Dispatch& dispatch);
 
 /// The plan of a step, of programs_of() and within Dispatch::workspace_bytes: it is the planner's
 /// but where a step of fewer keys than the limit, or of a number of new tokens between 8 and the
-/// limit that is no power of two, would split so finely that it needed more. Errors
-/// invalid_argument naming the limit that the step does not keep to
+/// limit that is no power of two, would split so finely that it needed more.
+/// Errors  invalid_argument naming the limit that the step does not keep to
 KILN_API Result<kimi_k3_mla::Plan> choose_plan(const Dispatch& dispatch, const Step& step);
 
 }  // namespace kiln::kernels::kimi_k3

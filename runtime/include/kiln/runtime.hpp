@@ -122,14 +122,16 @@ class KILN_API Runtime {
 
   /// Registers a kernel; compiles nothing. An equal spec gives the same id.
   /// Errors  invalid_argument for an unknown source or include, a bad key field or option;
-  ///         not_cacheable.
+  ///         not_cacheable where the inputs cannot all be known and UnknownInputs::refuse is set;
+  ///         unsupported beyond the 65,536 kernels that a Runtime holds.
   Result<KernelId> add(const KernelSpec& spec);
 
   /// Compiles or finds everything that is registered, in parallel, and loads it as deep as
   /// `options.depth` says. A kernel that fails is in the report and does not stop the others.
   /// Errors  invalid_argument for a bad architecture, too many jobs, or a group that names a kernel
-  ///         which is not registered; no_device when no architecture is named and none found, or
-  ///         when what the depth asks for needs a device or a context that is not there.
+  ///         which is not registered; unsupported for an architecture that cannot be; no_device
+  ///         when no architecture is named and none found, or when what the depth asks for needs a
+  ///         device or a context that is not there.
   Result<WarmupReport> warmup(const WarmupOptions& options = {});
 
   /// Whether the last warmup has brought all of the group as deep as it was asked to; true group by
@@ -148,14 +150,22 @@ class KILN_API Runtime {
 
   /// The kernel for the current context's device. After a warmup this is a lock-free read; before,
   /// it compiles or finds, and loads.
-  /// Errors  no_device, and all that a compile can give; sealed and not_ready after seal();
-  ///         not_ready beyond RuntimeOptions::compile_limit, while the kernel is built on.
+  /// Errors  as artifact(); no_device without a driver or a context, or after a fork; unsupported
+  ///         for a driver that is too old for the code; capture_active in the middle of a capture,
+  ///         for a kernel that is not loaded yet; driver_failed.
   Result<Kernel> get(KernelId id);
   /// The same for the device `ordinal`, whose context must be current only when it is not loaded
   /// yet.
   Result<Kernel> get(KernelId id, int ordinal);
 
-  /// The compiled kernel for an architecture; needs no driver.
+  /// The compiled kernel for an architecture, found or compiled now; needs no driver.
+  /// Errors  Take another kernel: unsupported for an architecture that this one, its options or
+  ///         NVRTC do not take; compile_failed, with the whole log; no_toolchain for a kernel that
+  ///         is not in the cache, without a compiler that could make it.
+  ///         Ask again later: not_ready beyond RuntimeOptions::compile_limit, while it is built on;
+  ///         sealed and not_ready as the policy of seal() says.
+  ///         Mend the program: invalid_argument for an unknown id or a bad architecture; what add()
+  ///         gives, and io_failed, for files that have changed since or change meanwhile.
   Result<Artifact> artifact(KernelId id, std::string_view architecture);
 
   /// Whether artifact() would compile; neither compiles, nor locks, nor writes.

@@ -113,8 +113,7 @@ enum class TensorMapChange : unsigned char {
 /// that a kernel takes:
 ///
 ///   KILN_TRY(const auto change, builder.build(spec));  // every step
-///   if (change != TensorMapChange::none)
-///     if (auto status = launch.set_argument(0, builder.map()); !status) return status;
+///   if (change != TensorMapChange::none) KILN_TRY(launch.set_argument(0, builder.map()));
 ///
 /// Threads: one at a time. Lifetime: independent of the Runtime.
 class KILN_API TensorMapBuilder {

@@ -84,8 +84,8 @@ struct BundleSource {
 
 /// Puts the entries `sources` of `store` into `file`, in place of a file that stands there: whole
 /// or not at all. Their order does not matter, and one that is named twice counts once. `signer`
-/// may be null: then the bundle is unsigned. One entry at a time is held in memory. Errors
-/// io_failed when an entry is absent or damaged, or the file cannot be written;
+/// may be null: then the bundle is unsigned. One entry at a time is held in memory.
+/// Errors  io_failed when an entry is absent or damaged, or the file cannot be written;
 ///         invalid_argument for too many entries or too long a text; unsupported without libsodium.
 /// `went`, if not null, says whether an error speaks of an entry that is absent or was replaced
 /// meanwhile, as one is that others trim: a new list of the store's may do.
