@@ -288,6 +288,9 @@ class KILN_API Store {
   /// Tries to lock `name`; never waits. The kernel frees the lock when its holder dies.
   LockAttempt try_lock(const Digest& name);
 
+  /// How many names are locked now, by whomever, counted up to `most`; 0 where nothing tells.
+  std::size_t locked(std::size_t most) const;
+
   /// All entries of the writable directory in order of name, then all records in order of kind and
   /// name, each read and checked. What is deleted meanwhile is left out; a store that is not there
   /// yet holds nothing.
