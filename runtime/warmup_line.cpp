@@ -105,10 +105,12 @@ bool WarmupRun::fits(const Task& task) {
   if (!state_.store || hold >= kMostRanks * std::uint64_t{jobs_.jobs}) return true;
   const auto now = Clock::now();
   if (now < last_begin_ + kUntilLocked) return false;
-  if (now >= counted_ + kUntilLocked) {
-    counted_ = now;
+  if (now >= count_again_) {
     const auto locked = state_.store->locked(static_cast<std::size_t>(hold) + 1);
     compiling_elsewhere_ = locked - std::min(locked, compiling_);
+    // On a network file system each lock may be a question to its server.
+    const auto took = Clock::now() - now;
+    count_again_ = now + std::max<Clock::duration>(kUntilLocked, took * 10);
   }
   return wanted + compiling_elsewhere_ * mean_bytes_ <= *limits_.memory_bytes;
 }

@@ -144,7 +144,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::uint64_t usual_bytes_ = kUsualCompileBytes;  // of a compile that nothing is known of
   std::uint64_t mean_bytes_ = kUsualCompileBytes;   // of what is compiled here, and so elsewhere
   std::uint64_t compiling_elsewhere_ = 0;
-  Clock::time_point counted_{};     // these
+  Clock::time_point count_again_{};
   Clock::time_point last_begin_{};  // of a compile here
   std::uint64_t resident_before_ = 0;
   std::string why_stopped_;
