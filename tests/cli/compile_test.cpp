@@ -54,6 +54,27 @@ TEST_F(Compile, ASecondRunHitsUnderTheSameKeyHoweverTheFileIsNamed) {
   }
 }
 
+// As a profiler's signals do where headers lie on a file system in user space.
+TEST_F(Compile, ASignalThatInterruptsALookAtAHeaderCostsNothing) {
+  write("near.h", "#define FACTOR 3\n");
+  write("scale.cu",
+        "#include <near.h>\nextern \"C\" __global__ void scale(int* x) { *x *= FACTOR; }\n");
+  const auto arguments = [&](std::vector<std::string> before) {
+    for (const char* more : {KILN_CLI_PATH, "compile", "scale.cu", "--arch", "sm_90a", "-I", "."})
+      before.emplace_back(more);
+    return before;
+  };
+  const auto trace = (work() / "trace").string(), header = (work() / "near.h").string();
+  const auto result =
+      run_process({.arguments = arguments({"/usr/bin/strace", "-f", "-o", trace, "-P", header, "-e",
+                                           "inject=openat,newfstatat:error=EINTR:when=1"}),
+                   .environment = environment_,
+                   .directory = work().string()});
+  if (read_file(trace).find("INJECTED") == std::string::npos)
+    GTEST_SKIP() << "strace is not installed, or may not trace here";
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 TEST_F(Compile, TheOnlyKernelIsMeantAndSeveralAreNot) {
   write("one.cu",
         "// __global__ void comment(int*);\nnamespace n { __global__ void __launch_bounds__(64)\n"
