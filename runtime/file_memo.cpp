@@ -62,11 +62,24 @@ std::string reason_of(int number) {
 
 FileProbe probe_file(const std::string& path) noexcept {
   struct stat facts {};
-  while (::stat(path.c_str(), &facts) != 0)
-    if (errno != EINTR)
-      return {.kind = errno == ENOENT || errno == ENOTDIR ? FileKind::absent : FileKind::forbidden};
-  if (!S_ISREG(facts.st_mode)) return {.kind = FileKind::other};
-  return {.kind = FileKind::file, .stamp = stamp_of(facts)};
+  int result = 0;
+  do result = ::stat(path.c_str(), &facts);
+  while (result != 0 && errno == EINTR);
+  if (result == 0)
+    return S_ISREG(facts.st_mode) ? FileProbe{.kind = FileKind::file, .stamp = stamp_of(facts)}
+                                  : FileProbe{.kind = FileKind::other};
+  switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return {.kind = FileKind::absent};
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return {.kind = FileKind::forbidden};
+    default:
+      return {.kind = FileKind::unknown, .error = errno};
+  }
 }
 
 Result<std::string> read_whole_file(const std::string& path, FileStamp* stamp) {
