@@ -5,12 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cache/directory.hpp"
 #include "cache/file.hpp"
@@ -170,13 +172,35 @@ LockWatch::LockWatch(const SystemCalls& calls, int base) : calls_(&calls) {
   file_ = open_beneath(calls, base, path.c_str(), O_RDONLY).fd;
 }
 
+off_t LockWatch::find_held(off_t from, off_t end) const noexcept {
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  range.l_start = from;
+  range.l_len = end - from;
+  const bool is_held =
+      file_ && calls_->get_lock(file_.get(), &range) == 0 && range.l_type != F_UNLCK;
+  return is_held ? std::clamp(range.l_start, from, end - 1) : end;
+}
+
 bool LockWatch::is_held(off_t offset) const noexcept {
-  struct flock byte {};
-  byte.l_type = F_WRLCK;
-  byte.l_whence = SEEK_SET;
-  byte.l_start = offset;
-  byte.l_len = 1;
-  return file_ && calls_->get_lock(file_.get(), &byte) == 0 && byte.l_type != F_UNLCK;
+  return find_held(offset, offset + 1) == offset;
+}
+
+std::size_t LockWatch::count_held(std::size_t most) const {
+  std::size_t count = 0;
+  // The kernel names any of a range, and not the first.
+  std::vector<std::pair<off_t, off_t>> ranges = {{0, kTrimLockOffset}};
+  while (!ranges.empty() && count < most) {
+    const auto [from, end] = ranges.back();
+    ranges.pop_back();
+    const off_t found = from < end ? find_held(from, end) : end;
+    if (found == end) continue;
+    ++count;
+    ranges.emplace_back(from, found);
+    ranges.emplace_back(found + 1, end);
+  }
+  return count;
 }
 
 }  // namespace kiln::cache

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -62,8 +63,13 @@ class LockWatch {
   /// `base` is the root.
   LockWatch(const SystemCalls& calls, int base);
   bool is_held(off_t offset) const noexcept;
+  /// How many locks of entries are held, counted up to `most`.
+  std::size_t count_held(std::size_t most) const;
 
  private:
+  /// The place of a lock that is held from `from` on and before `end`; `end` where none is.
+  off_t find_held(off_t from, off_t end) const noexcept;
+
   const SystemCalls* calls_;
   Fd file_;  // empty where there is none: then no lock is held
 };

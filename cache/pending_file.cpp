@@ -87,8 +87,11 @@ PendingFile::Created PendingFile::create(const SystemCalls& calls, int directory
   PendingFile file(calls, directory, std::move(opened.fd), std::move(temporary));
   if (const int error = write_whole(calls, file.file_.get(), first, second); error != 0)
     return {.error = error};
-  // Where the directory has not seen to it. An entry that only its maker believes is of use, too.
-  if (group && calls.fchown(file.file_.get(), static_cast<uid_t>(-1), *group) != 0) errno = 0;
+  // Where the directory has not seen to it, and whatever the umask: one that the others cannot read
+  // they would take for damage and replace. An entry that only its maker believes is of use, too.
+  if (group && (calls.fchown(file.file_.get(), static_cast<uid_t>(-1), *group) != 0 ||
+                calls.fchmod(file.file_.get(), kEntryMode) != 0))
+    errno = 0;
   if (durability == Durability::durable && calls.fsync(file.file_.get()) != 0)
     return {.error = errno};
   return {.file = std::move(file)};
@@ -109,7 +112,8 @@ PendingFile::Published PendingFile::publish_anonymous(const std::string& leaf) {
     if (errno != EEXIST) return {.error = errno, .form_refused = true};
     error = EEXIST;
   }
-  return {.error = error, .form_refused = !is_final(error)};
+  // The directory took the file, so that this is said of links, as SELinux and AppArmor may.
+  return {.error = error, .form_refused = error == EACCES || !is_final(error)};
 }
 
 PendingFile::Published PendingFile::publish_named(const std::string& leaf) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -113,9 +112,10 @@ void describe_file_system(Probe& found) {
       found.file_system = text.data();
     }
   }
-  struct statvfs space {};
-  if (::statvfs(found.nearest.c_str(), &space) == 0)
-    found.free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  Space space;
+  const Opened opened = open_at(kRealCalls, AT_FDCWD, found.nearest.c_str(), O_PATH | O_DIRECTORY);
+  if (opened.fd && kRealCalls.free_space(opened.fd.get(), &space) == 0)
+    found.free_bytes = space.free_bytes;
 }
 
 }  // namespace

@@ -268,6 +268,12 @@ LockAttempt Store::try_lock(const Digest& name) {
   return result;
 }
 
+std::size_t Store::locked(std::size_t most) const {
+  if (!state_->has_directory()) return 0;
+  const Opened base = state_->root().open();
+  return base.fd ? LockWatch(state_->calls(), base.fd.get()).count_held(most) : 0;
+}
+
 Result<std::vector<EntryInfo>> Store::list() const {
   if (!state_->has_directory()) return std::vector<EntryInfo>{};
   return state_->tree.list();

@@ -87,6 +87,10 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
   Attempt last{.again = true};
   for (int attempt = 0; attempt < kPublishAttempts && last.again; ++attempt)
     last = publish_once(place, name, key_text, head, payload);
+  // Quotas, and file systems that run out of files rather than of bytes, tell it in no other way.
+  const bool is_full = !last.made && (last.error == ENOSPC || last.error == EDQUOT);
+  if (is_full && make_room(name, head.size() + payload.size()) == 0)
+    last = publish_once(place, name, key_text, head, payload);
   if (last.made) {
     published.fetch_add(1, std::memory_order_relaxed);
     if (limits.max_bytes != 0 && last.page.sum().bytes > limits.max_bytes)
@@ -102,6 +106,15 @@ Status Store::State::publish(const Place& place, const Digest& name, std::string
   return failure;
 }
 
+int Store::State::make_room(const Digest& name, std::uint64_t bytes) {
+  const Opened base = root().open();
+  if (!base.fd) return base.error;
+  const UsagePage page = read_usage(calls(), base.fd.get());
+  const auto held = page.sum().bytes;
+  trim_a_little(name, page, held - std::min(held, bytes));
+  return 0;
+}
+
 int Store::State::check_space(int folder, const Digest& name, std::uint64_t bytes) {
   if (limits.min_free_bytes == std::uint64_t{0}) return 0;
   Space space;
@@ -111,11 +124,7 @@ int Store::State::check_space(int folder, const Digest& name, std::uint64_t byte
   const auto wanted = floor + std::min(bytes, UINT64_MAX - floor);
   if (space.free_bytes >= wanted) return 0;
   // What is old here makes room before anything is refused.
-  const Opened base = root().open();
-  if (!base.fd) return base.error;
-  const UsagePage page = read_usage(calls(), base.fd.get());
-  const auto held = page.sum().bytes;
-  trim_a_little(name, page, held - std::min(held, wanted - space.free_bytes));
+  if (const int error = make_room(name, wanted - space.free_bytes); error != 0) return error;
   return calls().free_space(folder, &space) == 0 && space.free_bytes < wanted ? kBelowFloor : 0;
 }
 

@@ -90,6 +90,8 @@ struct Store::State {
   };
   Attempt publish_once(const Place& place, const Digest& name, std::string_view key_text,
                        std::span<const std::byte> head, std::span<const std::byte> payload);
+  /// Lets go of about `bytes` of what is old here, and of one entry where there is any. Errno.
+  int make_room(const Digest& name, std::uint64_t bytes);
   int check_space(int folder, const Digest& name, std::uint64_t bytes);
   void count_failure(int error);
 };

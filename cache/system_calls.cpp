@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace kiln::cache {
@@ -53,6 +54,8 @@ int call_get_lock(int fd, struct flock* lock) {
 int call_free_space(int fd, Space* to) {
   struct statvfs space {};
   if (::fstatvfs(fd, &space) != 0) return -1;
+  // Some tell no size: a tmpfs without a limit, file systems in user space.
+  if (space.f_blocks == 0) return errno = EOPNOTSUPP, -1;
   to->free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
   to->total_bytes = static_cast<std::uint64_t>(space.f_blocks) * space.f_frsize;
   return 0;

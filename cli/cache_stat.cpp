@@ -42,7 +42,7 @@ Outcome run_stat(const Given& given, Output& output) {
   output.line("kept totals  " + (!size->kept                    ? std::string("not all counted yet")
                                  : *size->kept == size->entries ? std::string("exact")
                                                                 : text_of(*size->kept)));
-  output.line("free         " + bytes_text(size->free_bytes));
+  if (size->free_bytes) output.line("free         " + bytes_text(*size->free_bytes));
   const auto time = [](const std::optional<std::int64_t>& seconds) {
     return seconds ? Json(time_text(*seconds)) : Json();
   };
@@ -56,7 +56,7 @@ Outcome run_stat(const Given& given, Output& output) {
                  {"temporaries", json_of(size->temporaries)},
                  {"quarantine", json_of(size->quarantined)},
                  {"kept_totals", size->kept ? json_of(*size->kept) : Json()},
-                 {"free_bytes", size->free_bytes}});
+                 {"free_bytes", size->free_bytes ? Json(*size->free_bytes) : Json()}});
   return ExitCode::done;
 }
 

@@ -231,7 +231,7 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
                  {"writable", probe.trouble.empty()},
                  {"file_system", probe.file_system},
                  {"network", probe.network},
-                 {"free_bytes", probe.free_bytes},
+                 {"free_bytes", probe.free_bytes ? Json(*probe.free_bytes) : Json()},
                  {"anonymous_files", probe.anonymous_files},
                  {"locks", probe.locks ? Json(*probe.locks) : Json()}};
   if (!probe.trouble.empty()) {
@@ -246,8 +246,8 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
                                                      : "do not work") +
                           "; " + (probe.anonymous_files ? "unnamed" : "named") +
                           " temporary files; " + probe.file_system +
-                          (probe.network ? ", a network file system" : "") + ", " +
-                          bytes_text(probe.free_bytes) + " free");
+                          (probe.network ? ", a network file system" : "") +
+                          (probe.free_bytes ? ", " + bytes_text(*probe.free_bytes) + " free" : ""));
   }
   if (probe.exists) count_entries(directory, settings.runtime.cache_trust, check);
   if (probe.locks == false && check.state == State::ok) {
@@ -255,7 +255,7 @@ Check check_cache(const Settings& settings, const EnvironmentReader& environment
     check.cure = "without locks two processes may compile the same kernel at once; nothing breaks";
   }
   constexpr std::uint64_t kLittle = 64U << 20;
-  if (check.state == State::ok && probe.free_bytes < kLittle) {
+  if (check.state == State::ok && probe.free_bytes && *probe.free_bytes < kLittle) {
     check.state = State::note;
     check.cure = "little space is left: name another directory with --cache-dir or KILN_CACHE_DIR";
   }

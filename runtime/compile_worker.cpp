@@ -123,6 +123,7 @@ int serve_compiles() {
     if (size > kMostFrameBytes) break;
     std::string body(size, '\0');
     if (!receive(body.data(), body.size())) break;
+    if (is_of_another_kiln(body)) ::_exit(kOtherKilnExit);
     const auto job = decode_job(body);
     if (!job || !send_all(framed(encode(answer_to(*job, compiler))))) break;
   }

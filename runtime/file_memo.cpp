@@ -1,6 +1,5 @@
 #include "runtime/file_memo.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,6 +8,8 @@
 #include <mutex>
 #include <system_error>
 #include <utility>
+
+#include "runtime/read_file.hpp"
 
 namespace kiln {
 namespace {
@@ -61,14 +62,28 @@ std::string reason_of(int number) {
 
 FileProbe probe_file(const std::string& path) noexcept {
   struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0)
-    return {.kind = errno == ENOENT || errno == ENOTDIR ? FileKind::absent : FileKind::forbidden};
-  if (!S_ISREG(facts.st_mode)) return {.kind = FileKind::other};
-  return {.kind = FileKind::file, .stamp = stamp_of(facts)};
+  int result = 0;
+  do result = ::stat(path.c_str(), &facts);
+  while (result != 0 && errno == EINTR);
+  if (result == 0)
+    return S_ISREG(facts.st_mode) ? FileProbe{.kind = FileKind::file, .stamp = stamp_of(facts)}
+                                  : FileProbe{.kind = FileKind::other};
+  switch (errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return {.kind = FileKind::absent};
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return {.kind = FileKind::forbidden};
+    default:
+      return {.kind = FileKind::unknown, .error = errno};
+  }
 }
 
 Result<std::string> read_whole_file(const std::string& path, FileStamp* stamp) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(open_to_read(path.c_str()));
   if (file.get() < 0) return cannot_read(path, reason_of(errno));
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) return cannot_read(path, reason_of(errno));

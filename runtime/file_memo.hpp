@@ -31,12 +31,14 @@ enum class FileKind : unsigned char {
   absent,
   file,
   other,      ///< a directory, a pipe, a device
-  forbidden,  ///< cannot be looked at, for lack of rights or by a fault
+  forbidden,  ///< can be opened by nobody here: for lack of rights, or by its name
+  unknown,    ///< cannot be looked at, as where a disk or a server fails
 };
 
 struct FileProbe {
   FileKind kind = FileKind::absent;
   FileStamp stamp{};
+  int error = 0;  ///< errno, for what is unknown
 };
 
 struct ScannedFile {

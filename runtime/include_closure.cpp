@@ -60,6 +60,8 @@ class Resolver {
       const auto status = memory < memory_.size() ? follow_memory(memory++) : follow_disk(disk++);
       if (!status) return status.error();
     }
+    // Another file in its place, or none, would make another kernel.
+    if (const auto& trouble = roots_.trouble(); !trouble) return trouble.error();
     // A spelling that another file gave a meaning is in memory for all: no look-up leaks out.
     for (const auto& [spelling, error] : missing_)
       if (!meanings_.contains(spelling)) return error;

@@ -65,6 +65,11 @@ const RootFile* IncludeRoots::place(std::size_t root, const std::string& relativ
   if (!is_new) return result ? &*result : nullptr;
   auto path = roots_[root].path + '/' + relative;
   const auto probe = probe_file(path);
+  if (probe.kind == FileKind::unknown && trouble_)
+    trouble_ =
+        Error(ErrorCode::io_failed,
+              "cannot look for \"" + path + "\": " + std::generic_category().message(probe.error) +
+                  "; mend that, or take its directory out of those for includes");
   if (probe.kind != FileKind::file) return nullptr;
   RootFile file{.root = root, .relative = relative, .path = std::move(path), .stamp = probe.stamp};
   if (has_dot_parts(relative)) {

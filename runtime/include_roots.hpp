@@ -52,6 +52,9 @@ class IncludeRoots {
   /// The same in the first root that has it.
   const RootFile* locate(const std::string& spelling);
 
+  /// io_failed once something could not be looked at that may be there, and counted as absent.
+  const Status& trouble() const noexcept { return trouble_; }
+
   /// All files of one root, in order of name, other roots inside it excepted.
   /// Errors  io_failed.
   Result<std::vector<const RootFile*>> all_files(std::size_t root);
@@ -65,6 +68,7 @@ class IncludeRoots {
   std::vector<Root> roots_;
   std::vector<std::unordered_map<std::string, std::optional<RootFile>>> placed_;
   std::unordered_map<std::string, const RootFile*> located_;
+  Status trouble_{};
 };
 
 }  // namespace kiln

@@ -84,7 +84,10 @@ void read_unified_group(MachineLimits& limits, const fs::path& group) {
     if (const auto period = number_in(std::string_view(cpu).substr(space + 1)); period && *period)
       bound(limits, static_cast<double>(*quota) / static_cast<double>(*period),
             "the CPU quota of a cgroup");
-  if (const auto limit = number_in(content_of(group / "memory.max"))) {
+  // Beyond the second one the group is made to wait.
+  for (const char* const name : {"memory.max", "memory.high"}) {
+    const auto limit = number_in(content_of(group / name));
+    if (!limit) continue;
     // Files that are only cached go when memory is needed.
     const auto cached = field_in(content_of(group / "memory.stat"), "inactive_file ").value_or(0);
     const auto used = number_in(content_of(group / "memory.current")).value_or(0);

@@ -56,8 +56,7 @@ void Runtime::State::note(KernelId id, const KernelSpec& spec, const CompileRequ
 bool Runtime::State::start_late_build(KernelId id, const KernelSpec& spec,
                                       const std::shared_ptr<CompileRequest>& wish,
                                       const Seal::Subject& subject) {
-  if (!seal.begin_build(subject)) return true;
-  const bool started = threads.start([this, id, &spec, wish, subject] {
+  return late_builds.add(threads, subject, [this, id, &spec, wish, subject] {
     const auto until = Clock::now() + options.compile_limit;
     wish->stop = [this, until] {
       return threads.stopping() || (options.compile_limit.count() > 0 && Clock::now() > until);
@@ -70,10 +69,7 @@ bool Runtime::State::start_late_build(KernelId id, const KernelSpec& spec,
       options.log(outcome.status ? LogLevel::info : LogLevel::warning,
                   outcome.status ? "kernel " + spec.name + " was built late and is ready now"
                                  : "a late build failed: " + outcome.status.error().message());
-    seal.end_build(subject);
   });
-  if (!started) seal.end_build(subject);
-  return started;
 }
 
 Outcome Runtime::State::obtain(KernelId id, const KernelSpec& spec, std::string_view architecture) {

@@ -14,9 +14,6 @@
 namespace kiln {
 namespace {
 
-// Raise it when the same inputs must give other entries: a new key format, other options that
-// the compiler adds by itself, another form of the facts.
-constexpr int kKeySchema = 1;
 constexpr std::string_view kToolchain = "toolchain";
 constexpr std::size_t kUsualKeyBytes = 512;
 

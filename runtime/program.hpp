@@ -43,6 +43,10 @@ struct Program {
 Result<Program> make_program(const KernelSpec& spec, const SourceSet& sources,
                              std::span<const IncludeRoot> roots, FileMemo& memo);
 
+/// Raise it when the same inputs must give other entries: a new key format, other options that the
+/// compiler adds by itself, another form of the facts.
+inline constexpr int kKeySchema = 1;
+
 /// The canonical key text and its digest, the entry's name.
 struct CompileKey {
   std::string text{};

@@ -19,9 +19,15 @@ Error io_error(int number) {
 
 }  // namespace
 
+int open_to_read(const char* path) noexcept {
+  int file = -1;
+  do file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  while (file < 0 && errno == EINTR);
+  return file;
+}
+
 Result<OpenFile> OpenFile::open(const std::filesystem::path& path) {
-  // Non-blocking: opening a pipe that nobody writes to would otherwise wait forever.
-  OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  OpenFile file(open_to_read(path.c_str()));
   if (file.descriptor_ < 0) return io_error(errno);
   struct ::stat facts {};
   if (::fstat(file.descriptor_, &facts) != 0) return io_error(errno);

@@ -14,6 +14,10 @@
 
 namespace kiln {
 
+/// A descriptor, or -1 with errno: without waiting for a pipe, and again when a signal interrupts,
+/// as file systems in user space and on a network let it.
+int open_to_read(const char* path) noexcept;
+
 /// A regular file open for reading.
 class OpenFile {
  public:

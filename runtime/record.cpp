@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -149,26 +150,16 @@ void add_architectures(RecordedKernel& kernel, const std::vector<std::string>& a
   known.erase(std::unique(known.begin(), known.end()), known.end());
 }
 
-void add_kernel(Recording& recording, const RecordedKernel& kernel) {
-  auto& kernels = recording.kernels;
-  const auto known = std::find_if(kernels.begin(), kernels.end(),
-                                  [&](const auto& k) { return k.spec == kernel.spec; });
-  if (known != kernels.end()) return add_architectures(*known, kernel.architectures);
-  kernels.push_back({kernel.spec, {}});
-  add_architectures(kernels.back(), kernel.architectures);
-}
-
-// So that equal recordings are equal whatever they were put together from.
+// One of each kernel, in an order that is the same whatever they were put together from.
 void put_in_order(Recording& recording) {
-  std::vector<std::pair<std::string, RecordedKernel>> kernels;
+  std::map<std::string, RecordedKernel> by_text;
   for (auto& kernel : recording.kernels) {
-    auto text = text_of(json_of(kernel.spec));
-    kernels.emplace_back(std::move(text), std::move(kernel));
+    const auto [known, is_new] = by_text.try_emplace(text_of(json_of(kernel.spec)));
+    if (is_new) known->second.spec = std::move(kernel.spec);
+    add_architectures(known->second, kernel.architectures);
   }
-  std::sort(kernels.begin(), kernels.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
   recording.kernels.clear();
-  for (auto& [text, kernel] : kernels) recording.kernels.push_back(std::move(kernel));
+  for (auto& [text, kernel] : by_text) recording.kernels.push_back(std::move(kernel));
 }
 
 // One line for a kernel on one architecture, the same for equal ones.
@@ -244,7 +235,7 @@ Result<Recording> read_recording(std::string_view text, const std::string& file)
         recording.sources[name] = source.get<std::string>();
     }
   if (const auto* const kernels = reader.list(json, "kernels", true))
-    for (const auto& kernel : *kernels) add_kernel(recording, kernel_of(kernel, reader));
+    for (const auto& kernel : *kernels) recording.kernels.push_back(kernel_of(kernel, reader));
   if (!reader.first_fault().empty()) return wrong(reader.first_fault());
   put_in_order(recording);
   return recording;
@@ -259,7 +250,7 @@ Status merge(Recording& into, const Recording& from) {
                        " has another text in each recording: they are of two builds; keep them "
                        "apart and replay each");
   into.sources.insert(from.sources.begin(), from.sources.end());
-  for (const auto& kernel : from.kernels) add_kernel(into, kernel);
+  into.kernels.insert(into.kernels.end(), from.kernels.begin(), from.kernels.end());
   put_in_order(into);
   return {};
 }

@@ -21,6 +21,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestLock{1000}, kLockPoll{2};
+// The file is written anew each time, and a tuner asks for thousands of kernels one by one: what
+// goes beyond the first of these may take no more than a part of the time.
+constexpr milliseconds kFreeTime{250};
+constexpr int kPartOfTime = 20;
 
 class Descriptor {
  public:
@@ -135,6 +139,7 @@ void Recorder::note(std::uint32_t index, const KernelSpec& spec, std::string_vie
 }
 
 Status Recorder::take_news() {
+  if (news_.kernels.empty()) return {};
   return merge(recording_, std::exchange(news_, {}));
 }
 
@@ -144,20 +149,30 @@ Recording Recorder::recording() {
   return recording_;
 }
 
+Recorder::~Recorder() {
+  if (generation_ == fork_generation()) write(Clock::duration::max());
+}
+
 void Recorder::flush() {
+  write(kFreeTime + (Clock::now() - opened_) / kPartOfTime);
+}
+
+void Recorder::write(Clock::duration most) {
   if (file_.empty()) return;
   std::string trouble;
   {
     const std::lock_guard lock(mutex_);
-    if (noted_.size() == written_) return;
-    written_ = noted_.size();
+    if (noted_.size() == written_ || spent_ > most) return;
+    const auto started = Clock::now();
     auto status = take_news();
     const auto written = add_to_file(recording_);
+    if (written) written_ = noted_.size();
     if (status) status = written;
     if (!status && !std::exchange(warned_, true))
       trouble = status.error().message();
     else
       trouble = std::exchange(not_recorded_, {});
+    spent_ += Clock::now() - started;
   }
   // Without the mutex: the sink may ask the Runtime something.
   if (log_ && !trouble.empty()) log_(LogLevel::warning, trouble);
@@ -166,7 +181,8 @@ void Recorder::flush() {
 // Read, merged and replaced under a lock on the file itself, so that ranks can share one and a kill
 // leaves the old or the new one whole.
 Status Recorder::add_to_file(const Recording& news) const {
-  for (;;) {
+  const auto longest = warned_ ? milliseconds{20} : kLongestLock;
+  for (const auto until = Clock::now() + longest;;) {
     // Non-blocking, for a pipe that nobody reads.
     const Descriptor file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
     if (file.get() < 0) return failed(file_);
@@ -174,9 +190,12 @@ Status Recorder::add_to_file(const Recording& news) const {
     if (::fstat(file.get(), &kind) != 0) return failed(file_);
     // A device would be replaced by a file.
     if (!S_ISREG(kind.st_mode)) return failed(file_, "it is not a regular file");
-    if (auto status = lock(file.get(), file_, warned_ ? milliseconds{20} : kLongestLock); !status)
-      return status;
-    if (!is_current(file.get(), file_)) continue;
+    if (auto status = lock(file.get(), file_, longest); !status) return status;
+    if (!is_current(file.get(), file_)) {
+      // Or its file system gives it another number at each look.
+      if (Clock::now() > until) return failed(file_, "it is replaced again and again");
+      continue;
+    }
     KILN_TRY(const auto text, read_all(file.get(), file_));
     Recording all;
     if (!text.empty()) {

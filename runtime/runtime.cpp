@@ -102,6 +102,7 @@ Runtime::State::State(RuntimeOptions given, std::optional<cache::Store> opened, 
       hints(store ? &*store : nullptr),
       service({options.toolchain, options.longest_wait, options.log, workers.get()},
               store ? &*store : nullptr, compiler, counters),
+      late_builds(options.jobs, workers == nullptr),
       recorder(options.record_file, sources, options.log) {
   for (const auto& root : options.include_roots) roots.push_back({root, /*toolkit=*/false});
   auto headers = toolkit_headers(compiler.search(), store ? &*store : nullptr);

@@ -18,6 +18,7 @@
 #include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
 #include "runtime/include_closure.hpp"
+#include "runtime/late_builds.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/registry.hpp"
 #include "runtime/seal.hpp"
@@ -80,6 +81,7 @@ struct Runtime::State {
   LaunchPool launches;
 
   Seal seal;
+  LateBuilds late_builds;
   Recorder recorder;
 
   mutable ForkMutex warmup_mutex;

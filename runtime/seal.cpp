@@ -100,14 +100,4 @@ OnMiss Seal::decide(const Error& miss) const {
   return policy->ask ? policy->ask(miss) : policy->on_miss;
 }
 
-bool Seal::begin_build(const Subject& subject) {
-  const std::lock_guard lock(mutex_);
-  return building_.insert(subject).second;
-}
-
-void Seal::end_build(const Subject& subject) {
-  const std::lock_guard lock(mutex_);
-  building_.erase(subject);
-}
-
 }  // namespace kiln

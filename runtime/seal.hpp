@@ -6,7 +6,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,10 +28,6 @@ class Seal {
   Error miss(const Subject& subject, const KernelSpec& spec, const cache::Digest& key) const;
   OnMiss decide(const Error& miss) const;
 
-  /// True for the first of those who want to build it at one time; ended() when it is over.
-  bool begin_build(const Subject& subject);
-  void end_build(const Subject& subject);
-
  private:
   struct Warmed {
     const KernelSpec* spec = nullptr;
@@ -42,7 +37,6 @@ class Seal {
   mutable ForkMutex mutex_;
   std::shared_ptr<const SealPolicy> policy_;
   std::map<Subject, Warmed> warmed_;
-  std::set<Subject> building_;
 };
 
 }  // namespace kiln

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -71,10 +72,6 @@ Error no_file(const char* what) {
   return Error(ErrorCode::io_failed, std::string(what) + ": " + std::strerror(errno));
 }
 
-std::string directory_prefix(pid_t process) {
-  return "kiln-header-" + std::to_string(process) + "-";
-}
-
 // NVRTC maps a file of its own into its heap and writes another; where there is no room for a page
 // of them, the process ends by SIGBUS, and beyond the limit on files by SIGXFSZ.
 Status has_room(const std::filesystem::path& directory) {
@@ -101,7 +98,7 @@ Result<std::shared_ptr<const SharedHeader>> make_file(const SharedHeaders::Make&
   const auto parent = std::filesystem::temp_directory_path(failure);
   if (failure) return Error(ErrorCode::io_failed, "the directory for temporary files is missing");
   if (auto status = has_room(parent); !status) return status.error();
-  auto directory = (parent / (directory_prefix(::getpid()) + "XXXXXX")).string();
+  auto directory = (parent / (unfinished_header_prefix(::getpid()) + "XXXXXX")).string();
   if (::mkdtemp(directory.data()) == nullptr) return no_file(directory.c_str());
   const auto path = directory + "/header";
   const auto status = make(path);
@@ -115,6 +112,17 @@ Result<std::shared_ptr<const SharedHeader>> make_file(const SharedHeaders::Make&
 }
 
 }  // namespace
+
+std::string unfinished_header_prefix(pid_t process) {
+  // Containers and hosts that share the directory number their processes alike.
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::error_code ignored;
+  const auto place =
+      std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string() + host.data();
+  return "kiln-header-" + cache::digest_of(place).hex().substr(0, 8) + "-" +
+         std::to_string(process) + "-";
+}
 
 std::string_view shared_prefix(const Program& program) {
   const std::string_view text = *program.closure.memory.front().text;
@@ -181,7 +189,7 @@ void remove_unfinished_headers(pid_t process) {
   std::error_code ignored;
   const auto parent = std::filesystem::temp_directory_path(ignored);
   std::vector<std::filesystem::path> found;
-  const auto prefix = directory_prefix(process);
+  const auto prefix = unfinished_header_prefix(process);
   for (std::filesystem::directory_iterator at(parent, ignored), end; at != end && !ignored;
        at.increment(ignored))
     if (at->path().filename().native().starts_with(prefix)) found.push_back(at->path());

@@ -41,6 +41,9 @@ std::optional<cache::Digest> shared_header_of(const Program& program,
 /// The files that stand for a program's own when its header is made: all but the root and the key.
 std::vector<ProgramFile> shared_header_files(const Program& program);
 
+/// How the names of the directories begin that `process` makes headers in.
+std::string unfinished_header_prefix(pid_t process);
+
 /// What `process`, which has ended, or ends now, in the middle of making one has left behind.
 void remove_unfinished_headers(pid_t process);
 

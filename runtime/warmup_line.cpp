@@ -1,4 +1,5 @@
 // The kernels of a warmup that wait for a compile: in which order, and which of them may begin.
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <map>
@@ -14,6 +15,10 @@ using std::chrono::milliseconds;
 
 // To make a header takes about a compile and a third, to use it a tenth to two thirds of one.
 constexpr std::size_t kSharersOfAHeader = 3;
+// Of a host: if all may run all their jobs at once, nobody needs to know of the others.
+constexpr std::uint64_t kMostRanks = 16;
+// From the begin of a compile until its lock shows to those who count them, and between counts.
+constexpr milliseconds kUntilLocked{3};
 
 }  // namespace
 
@@ -34,6 +39,9 @@ void WarmupRun::plan() {
       sum += cost->time;
       ++known;
     }
+  std::uint64_t bytes = 0;
+  for (const auto& [place, task] : waiting_) bytes += bytes_of(*task);
+  mean_bytes_ = bytes / waiting_.size();
   // What nothing is known of counts as the mean of the others.
   const auto mean = known != 0 ? sum / static_cast<milliseconds::rep>(known) : milliseconds{0};
   const auto unordered = std::exchange(waiting_, {});
@@ -86,6 +94,27 @@ std::uint64_t WarmupRun::bytes_of(const Task& task) const {
   return task.expected.peak_bytes != 0 ? task.expected.peak_bytes : usual_bytes_;
 }
 
+// Whether there is memory for it beside what is compiled here and, where memory is short of the
+// processors, by other ranks on the same cache: together they have each counted all of it. One
+// compile each may have in any case.
+bool WarmupRun::fits(const Task& task) {
+  if (compiling_ == 0 || !limits_.memory_bytes) return true;
+  const auto wanted = compiling_bytes_ + bytes_of(task);
+  if (wanted > *limits_.memory_bytes) return false;
+  const auto hold = *limits_.memory_bytes / std::max<std::uint64_t>(mean_bytes_, 1);
+  if (!state_.store || hold >= kMostRanks * std::uint64_t{jobs_.jobs}) return true;
+  const auto now = Clock::now();
+  if (now < last_begin_ + kUntilLocked) return false;
+  if (now >= count_again_) {
+    const auto locked = state_.store->locked(static_cast<std::size_t>(hold) + 1);
+    compiling_elsewhere_ = locked - std::min(locked, compiling_);
+    // On a network file system each lock may be a question to its server.
+    const auto took = Clock::now() - now;
+    count_again_ = now + std::max<Clock::duration>(kUntilLocked, took * 10);
+  }
+  return wanted + compiling_elsewhere_ * mean_bytes_ <= *limits_.memory_bytes;
+}
+
 // The first in line for which there is a job and memory; the first of all where nothing runs. What
 // others compile is only looked at now and then, which takes neither.
 WarmupRun::Step WarmupRun::next_in_line() {
@@ -93,11 +122,10 @@ WarmupRun::Step WarmupRun::next_in_line() {
   const auto now = Clock::now();
   for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
     auto* const task = at->second;
-    const bool fits = has_job && (compiling_ == 0 || !limits_.memory_bytes ||
-                                  compiling_bytes_ + bytes_of(*task) <= *limits_.memory_bytes);
-    if (!fits && !task->was_busy) continue;
+    const bool may_begin = has_job && fits(*task);
+    if (!may_begin && !task->was_busy) continue;
     waiting_.erase(at);
-    return {task, fits && now >= task->try_again ? Reach::make : Reach::look};
+    return {task, may_begin && now >= task->try_again ? Reach::make : Reach::look};
   }
   return {};
 }
@@ -111,6 +139,7 @@ WarmupRun::Step WarmupRun::begin(Task& task, Reach reach) {
   task.began = Clock::now();
   if (reach == Reach::look) return {&task, reach, /*of_line=*/true};
   task.compiling = true;
+  last_begin_ = *task.began;
   if (const auto limit = state_.options.compile_limit; limit.count() > 0)
     task.overdue = *task.began + limit;
   ++compiling_;

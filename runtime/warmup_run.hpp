@@ -98,6 +98,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   void look_again_at_earlier();
   void share_work();
   std::uint64_t bytes_of(const Task& task) const;
+  bool fits(const Task& task);
   Step next_in_line();
   void finish(Task& task);
   void give_up_overdue();
@@ -144,6 +145,10 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   std::size_t done_ = 0;
   JobCount jobs_{};
   std::uint64_t usual_bytes_ = kUsualCompileBytes;  // of a compile that nothing is known of
+  std::uint64_t mean_bytes_ = kUsualCompileBytes;   // of what is compiled here, and so elsewhere
+  std::uint64_t compiling_elsewhere_ = 0;
+  Clock::time_point count_again_{};
+  Clock::time_point last_begin_{};  // of a compile here
   std::uint64_t resident_before_ = 0;
   std::string why_stopped_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kiln/version.hpp"
 #include "runtime/artifact_facts.hpp"
 
 namespace kiln {
@@ -100,6 +101,11 @@ void walk_shared(Reader& reader, std::shared_ptr<const std::string>& text) {
   text = std::make_shared<const std::string>(std::move(read));
 }
 
+// How keys are made is a part of it: entries are shared by versions that make them alike.
+std::string own_version() {
+  return std::string(version()) + ", keys " + std::to_string(kKeySchema);
+}
+
 // `Job` is a WorkerJob, const for the writer.
 template <class Walker, class Job>
 void walk_job(Walker& walker, Job& job) {
@@ -143,15 +149,25 @@ void walk_job(Walker& walker, Job& job) {
 
 std::string encode(const WorkerJob& job) {
   Writer writer;
+  writer(own_version());
   walk_job(writer, job);
   writer(std::uint64_t{job.program.spec.builtins == Builtins::minimal});
   writer(std::uint64_t{job.share_header});
   return writer.take();
 }
 
+bool is_of_another_kiln(std::string_view message) {
+  std::string version;
+  Reader reader(message);
+  reader(version);
+  return version != own_version();
+}
+
 std::optional<WorkerJob> decode_job(std::string_view message) {
   WorkerJob job;
   Reader reader(message);
+  std::string version;
+  reader(version);
   walk_job(reader, job);
   std::uint64_t minimal = 0, share_header = 0;
   reader(minimal);

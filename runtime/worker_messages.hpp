@@ -1,5 +1,7 @@
 // What goes between a Runtime and its worker processes: a compile job one way, its outcome back,
-// each as one frame. Both sides are one version of Kiln, so the form has no number.
+// each as one frame. A job begins with the version of Kiln: the program behind a worker's command
+// may have been replaced since this process started, and would compile in its own way what is
+// stored under this one's key.
 //
 // Threads: pure functions and values.
 #pragma once
@@ -36,6 +38,8 @@ struct WorkerAnswer {
 
 std::string encode(const WorkerJob& job);
 std::string encode(const WorkerAnswer& answer);
+/// Whether a job came from a Kiln of another version, and is not to be read.
+bool is_of_another_kiln(std::string_view message);
 /// Empty for what encode() did not write.
 std::optional<WorkerJob> decode_job(std::string_view message);
 std::optional<WorkerAnswer> decode_answer(std::string_view message);
@@ -49,5 +53,7 @@ inline constexpr std::uint64_t kMostFrameBytes = std::uint64_t{1} << 31;
 
 /// The exit code of a worker that can make no thread.
 inline constexpr int kNoThreadExit = 71;
+/// Of one that got a job of another Kiln.
+inline constexpr int kOtherKilnExit = 72;
 
 }  // namespace kiln

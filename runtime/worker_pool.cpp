@@ -44,6 +44,10 @@ std::string end_text(std::optional<int> status) {
   }
   if (WEXITSTATUS(*status) == kNoThreadExit)
     return "can make no thread; allow this process more of them, as by ulimit -u";
+  if (WEXITSTATUS(*status) == kOtherKilnExit)
+    return "is of another version of Kiln than this process; start this one anew, or name a "
+           "command "
+           "of its own version";
   return "ended with exit code " + std::to_string(WEXITSTATUS(*status));
 }
 

@@ -18,6 +18,7 @@
 
 #include "cache/store_with_calls.hpp"
 #include "cache/system_calls.hpp"
+#include "kiln/cache/probe.hpp"
 #include "kiln/cache/store.hpp"
 #include "tests/cache/limited_fixture.hpp"
 #include "tests/cache/store_fixture.hpp"
@@ -103,6 +104,64 @@ TEST(StoreLimits, TheFloorOfFreeSpaceRefusesWhatTrimmingCannotMakeRoomFor) {
   ASSERT_EQ(f.warnings.size(), 1u);
   EXPECT_NE(f.warnings[0].find("KILN_CACHE_MIN_FREE_BYTES"), std::string::npos) << f.warnings[0];
   EXPECT_TRUE(publish(f.store, "one more").ok()) << "the default floor is lower than that";
+}
+
+int room_for = 0;  // files that may still be made
+
+// As where a quota is reached, or a file system has room for bytes and none for files.
+TEST(StoreLimits, WhatIsOldMakesRoomWhereTheDiskTakesNoMore) {
+  for (const int error : {ENOSPC, EDQUOT}) {
+    Limited f(20);
+    SystemCalls calls = f.calls;
+    static int refusal = 0;
+    refusal = error;
+    room_for = 0;
+    calls.writev = [](int fd, const iovec* parts, int count) {
+      if (room_for <= 0) return errno = refusal, ssize_t{-1};
+      return --room_for, kRealCalls.writev(fd, parts, count);
+    };
+    calls.unlinkat = [](int directory, const char* path, int flags) {
+      return ++room_for, kRealCalls.unlinkat(directory, path, flags);
+    };
+    step_of_clock = 0;
+    const auto open = [&](std::chrono::seconds grace) {
+      return *StoreWithCalls::open(
+          {.directory = f.root, .log = f.sink(), .limits = {.grace = grace}}, calls);
+    };
+    Store store = open(1h);
+    EXPECT_TRUE(publish(store, "one more").ok());
+    EXPECT_TRUE(finds(store, "one more"));
+    EXPECT_EQ(store.counters().no_space, 0u);
+    EXPECT_TRUE(f.warnings.empty());
+    const auto left = present(f.root, 20);
+    EXPECT_GE(left.size(), 15u);
+    EXPECT_FALSE(left.contains(0)) << "the oldest goes first";
+    expect_exact_totals(store);
+    // What is in use stays.
+    Store young = open(1000h);
+    room_for = 0;
+    expect_useful(publish(young, "and more"), f.root);
+    EXPECT_EQ(present(f.root, 20), left);
+    EXPECT_EQ(f.warnings.size(), 1u);
+  }
+}
+
+// Such as a tmpfs without a limit, and many file systems in user space.
+TEST(StoreLimits, AFileSystemThatTellsNoSizeIsNotFull) {
+  const test::TemporaryDirectory directory;
+  const int status = in_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=0,mode=755") != 0)
+      return 100;
+    Store store = *Store::open({.directory = directory.path()});
+    const bool works = publish(store, kKey).ok() && finds(store, kKey) &&
+                       !store.measure()->free_bytes && !probe(directory.path()).free_bytes;
+    ::umount2(directory.path().c_str(), MNT_DETACH);
+    return works ? 0 : 1;
+  });
+  if (status == 100) GTEST_SKIP() << "needs the right to mount";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(StoreLimits, AFloorBeyondAnyDiskIsNotTakenForNone) {

@@ -82,6 +82,17 @@ TEST(Lock, ExcludesThreadsStoresAndProcesses) {
   EXPECT_EQ(second.try_lock(kName).outcome, LockOutcome::held);
 }
 
+TEST(Lock, AllThatAreHeldAreCounted) {
+  Fixture f;
+  EXPECT_EQ(f.store.locked(9), 0u);
+  std::vector<LockAttempt> held;
+  for (int i = 0; i < 40; ++i) held.push_back(f.store.try_lock(digest_of(std::to_string(i))));
+  EXPECT_EQ(f.reopened().locked(100), 40u);
+  EXPECT_EQ(f.store.locked(9), 9u);
+  held.erase(held.begin() + 3, held.end());
+  EXPECT_EQ(f.store.locked(100), 3u);
+}
+
 TEST(Lock, MovesWithItsOwner) {
   const TemporaryDirectory directory;
   Store store = open_store(directory / "cache");

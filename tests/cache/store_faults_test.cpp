@@ -49,6 +49,23 @@ TEST(StoreFaults, ShortReadsAndWritesAndOlderKernelsMakeNoDifference) {
   }
 }
 
+// SELinux and AppArmor can forbid what file systems do not lack.
+TEST(StoreFaults, WhereNoLinkMayBeMadeAFileIsRenamedIntoItsPlace) {
+  static int refusal = 0;
+  SystemCalls calls = kRealCalls;
+  calls.linkat = [](int, const char*, int, const char*, int) { return errno = refusal, -1; };
+  for (const int error : {EACCES, EPERM, EOPNOTSUPP, EMLINK, EXDEV}) {
+    SCOPED_TRACE(::strerrordesc_np(error));
+    refusal = error;
+    Fixture f;
+    Store store = *StoreWithCalls::open({.directory = f.root, .log = f.sink()}, calls);
+    EXPECT_TRUE(publish(store, kKey).ok());
+    EXPECT_TRUE(finds(store, kKey));
+    EXPECT_TRUE(f.warnings.empty());
+    EXPECT_TRUE(test::dot_names_below(f.root).empty());
+  }
+}
+
 TEST(StoreFaults, APublishEndsWithAWholeEntryOrWithNone) {
   test::use_memory_for_temporary_files();
   const SystemCalls calls = faulty_calls();

@@ -257,6 +257,30 @@ TEST(StoreTrust, ASharedStoreIsMadeForItsGroup) {
   EXPECT_EQ(status.st_gid, kGroup);
 }
 
+TEST(StoreTrust, AUmaskKeepsNothingFromTheGroup) {
+  KILN_NEEDS_ROOT();
+  for (const bool anonymous : {true, false}) {
+    Fixture f;
+    const Trust shared{.users = {}, .group = kGroup};
+    SystemCalls calls = kRealCalls;
+    if (!anonymous)
+      calls.linkat = [](int, const char*, int, const char*, int) { return errno = EPERM, -1; };
+    const auto as = [&](uid_t user, auto&& work) {
+      return as_user(user, kGroup, [&] {
+        ::umask(077);
+        Store store =
+            *StoreWithCalls::open({.directory = f.root, .log = f.sink(), .trust = shared}, calls);
+        return work(store) && f.warnings.empty() ? 0 : 1;
+      });
+    };
+    fs::create_directory(f.root);
+    give(f.root, 0, kGroup, 02775);
+    EXPECT_EQ(as(kOne, [](Store& s) { return publish(s, kKey).ok() && s.add_record("a", "b"); }),
+              0);
+    EXPECT_EQ(as(kTwo, [](Store& s) { return finds(s, kKey) && s.records("a").size() == 1; }), 0);
+  }
+}
+
 TEST(StoreTrust, TheUmaskTakesFromTheModesAndGivesNothing) {
   for (const mode_t mask : {0u, 002u, 022u, 027u, 077u}) {
     SCOPED_TRACE(mask);

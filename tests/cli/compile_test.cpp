@@ -58,6 +58,34 @@ TEST_F(Compile, ASecondRunHitsUnderTheSameKeyHoweverTheFileIsNamed) {
   }
 }
 
+// File systems in user space and on a network let a signal interrupt a look at a file, and fail.
+TEST_F(Compile, ALookAtAHeaderThatIsInterruptedCostsNothingAndOneThatFailsIsNoAbsence) {
+  write("near.h", "#define FACTOR 3\n");
+  write("scale.cu",
+        "#if __has_include(<near.h>)\n#include <near.h>\n#else\n#define FACTOR 9\n#endif\n"
+        "extern \"C\" __global__ void scale(int* x) { *x *= FACTOR; }\n");
+  const auto trace = (work() / "trace").string(), header = (work() / "near.h").string();
+  for (const std::string error : {"EINTR", "EIO"}) {
+    std::vector<std::string> arguments = {"/usr/bin/strace",
+                                          "-f",
+                                          "-o",
+                                          trace,
+                                          "-P",
+                                          header,
+                                          "-e",
+                                          "inject=openat,newfstatat:error=" + error + ":when=1"};
+    for (const char* more : {KILN_CLI_PATH, "compile", "scale.cu", "--arch", "sm_90a", "-I", "."})
+      arguments.emplace_back(more);
+    const auto result = run_process(
+        {.arguments = arguments, .environment = environment_, .directory = work().string()});
+    if (read_file(trace).find("INJECTED") == std::string::npos)
+      GTEST_SKIP() << "strace is not installed, or may not trace here";
+    EXPECT_EQ(result.exit_code, error == "EIO" ? 1 : 0) << result.err;
+    EXPECT_EQ(result.err.find("near.h\": Input/output error") != std::string::npos, error == "EIO")
+        << result.err;
+  }
+}
+
 TEST_F(Compile, TheOnlyKernelIsMeantAndSeveralAreNot) {
   write("one.cu",
         "// __global__ void comment(int*);\nnamespace n { __global__ void __launch_bounds__(64)\n"

@@ -75,6 +75,14 @@ TEST_F(MachineLimitsTest, ReadsTheNewCgroupsAndAllAboveThem) {
   EXPECT_EQ(limits.memory_by, "the memory limit of a cgroup");
 }
 
+TEST_F(MachineLimitsTest, WhereTheGroupIsMadeToWaitIsALimit) {
+  tree_.write("proc/self/cgroup", "0::/unit\n");
+  tree_.write("sys/fs/cgroup/unit/memory.max", std::to_string(900 * kMebibyte));
+  tree_.write("sys/fs/cgroup/unit/memory.high", std::to_string(600 * kMebibyte));
+  tree_.write("sys/fs/cgroup/unit/memory.current", std::to_string(100 * kMebibyte));
+  EXPECT_EQ(read().memory_bytes, 500 * kMebibyte);
+}
+
 TEST_F(MachineLimitsTest, ReadsTheOldCgroups) {
   tree_.write("proc/self/cgroup", "4:memory:/job\n3:cpu,cpuacct:/job\n");
   tree_.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "75000\n");

@@ -3,10 +3,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <thread>
 
 #include "support/fake_compiler.hpp"
@@ -241,13 +244,44 @@ TEST_F(RecordTest, AFileThatAnotherLocksHoldsNobodyUpAndIsWrittenLater) {
     ++told;
     EXPECT_EQ(asked->recording().kernels.size(), 1u);
   };
-  auto runtime = open(options);
-  asked = &runtime;
-  for (const auto* name : {"a", "b"}) EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
-  EXPECT_EQ(told, 1u);
-  ::close(other);
-  EXPECT_TRUE(runtime.artifact(add(runtime, "c", ""), kArch));
-  EXPECT_EQ(recorded().kernels.size(), 3u);
+  {
+    auto runtime = open(options);
+    asked = &runtime;
+    for (const auto* name : {"a", "b"})
+      EXPECT_TRUE(runtime.artifact(add(runtime, name, ""), kArch));
+    EXPECT_EQ(told, 1u);
+    ::close(other);
+  }
+  EXPECT_EQ(recorded().kernels.size(), 2u) << "with the end of the run, if nothing else comes";
+}
+
+// As a tuner asks for them. Each time all is read, put in order and written.
+TEST_F(RecordTest, AFileIsNotWrittenAnewForEachOfManyKernels) {
+  constexpr int kKernels = 250;
+  const int watch = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  ASSERT_GE(::inotify_add_watch(watch, directory_.path().c_str(), IN_MOVED_FROM | IN_MOVED_TO), 0);
+  {
+    auto runtime = open(recording_options());
+    ASSERT_TRUE(runtime.add_source("tile.cu", "// tile\n"));
+    for (int tile = 0; tile < kKernels; ++tile) {
+      const auto id = runtime.add(
+          {.name = "tile", .source = "tile.cu", .key = {{"tile", "i32", std::to_string(tile)}}});
+      ASSERT_TRUE(id && runtime.artifact(*id, kArch));
+    }
+  }
+  int written = 0;
+  std::array<char, 65536> events{};
+  const auto bytes = std::max<::ssize_t>(::read(watch, events.data(), events.size()), 0);
+  for (std::size_t at = 0; at < static_cast<std::size_t>(bytes);) {
+    inotify_event event;
+    std::memcpy(&event, events.data() + at, sizeof event);
+    at += sizeof event + event.len;
+    written += (event.mask & IN_MOVED_TO) != 0;
+  }
+  ::close(watch);
+  EXPECT_GT(written, 1);
+  EXPECT_LT(written, kKernels);
+  EXPECT_EQ(recorded().kernels.size(), static_cast<std::size_t>(kKernels));
 }
 
 TEST_F(RecordTest, APipeOrADeviceIsNeitherWaitedForNorReplaced) {

@@ -1,5 +1,6 @@
 // After the seal: what was warmed up is served, and what was not is let through, refused, or built
 // meanwhile, with an error that says what to warm up.
+#include <algorithm>
 #include <thread>
 
 #include "support/fake_compiler.hpp"
@@ -94,6 +95,29 @@ TEST_F(SealTest, AMissIsBuiltMeanwhileAndServedFromThenOn) {
   }
   EXPECT_EQ(begun("late"), 1u);
   EXPECT_EQ(runtime.counters().late_compiles, 1u);
+}
+
+// A server that begins to serve a new sort of request must not compile all of it at once.
+TEST_F(SealTest, NoMoreIsBuiltAtOnceThanThereAreJobs) {
+  auto options = fake_options();
+  options.jobs = 2;
+  auto runtime = sealed({.on_miss = OnMiss::build_later}, options);
+  std::vector<KernelId> late;
+  for (int i = 0; i < 8; ++i) late.push_back(add(runtime, "late" + std::to_string(i), "slow 40"));
+  const auto missing = [&] {
+    return std::count_if(late.begin(), late.end(),
+                         [&](KernelId id) { return !runtime.artifact(id, kArch); });
+  };
+  while (missing() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  int running = 0, most = 0;
+  std::istringstream lines(read_file(log_));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" // late") == std::string::npos) continue;
+    running += line.starts_with("begin") ? 1 : -1;
+    most = std::max(most, running);
+  }
+  EXPECT_EQ(most, 2);
+  EXPECT_EQ(runtime.counters().late_compiles, 8u);
 }
 
 TEST_F(SealTest, AFailedLateBuildKeepsItsError) {

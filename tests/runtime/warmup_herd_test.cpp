@@ -160,6 +160,36 @@ TEST_F(WarmupHerdTest, AWarmupShortOfMemoryLooksAtWhatOthersHaveMade) {
   EXPECT_EQ(begun("small"), 1u);
 }
 
+// Ranks that start together each see all of the memory.
+TEST_F(WarmupHerdTest, WhatOthersCompileTakesOfTheMemory) {
+  const auto memory = machine_limits(/*in_process=*/true).memory_bytes;
+  if (!memory) GTEST_SKIP() << "nothing tells how much memory there is";
+  HeldCompile held(directory_ / "held");
+  auto theirs = open(fake_options());
+  auto ours = open(fake_options());
+  add(theirs, "theirs", "deaf until " + held.file());
+  add_many(ours, 2, "slow 60");
+  auto store = cache::Store::open({.directory = cache_});
+  CompileHints hints(&*store);
+  // Two of ours fit, and three in all do not.
+  for (int i = 0; i < 2; ++i)
+    hints.note({.name = name(i), .source = name(i) + ".cu"}, kArch,
+               {milliseconds(10), *memory / 5 * 2});
+  std::thread other([&] { EXPECT_EQ(warmup(theirs, {.jobs = 1}).compiled, 1u); });
+  while (begun("theirs") == 0) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(store->locked(9), 1u);
+
+  bool both = false;
+  const auto report = warmup(ours, {.jobs = 2, .progress = [&](const Progress& progress) {
+                                      both = both || progress.compiling.size() > 1;
+                                    }});
+  EXPECT_EQ(report.compiled, 2u);
+  EXPECT_FALSE(both);
+  write_file(held.file(), "");
+  other.join();
+  EXPECT_EQ(store->locked(9), 0u);
+}
+
 // They are outside the limit of the cache and are all read at a start.
 TEST_F(WarmupHerdTest, HintsOfATunersKernelsDoNotGrowWithoutEnd) {
   constexpr int kMost = 4096;

@@ -58,7 +58,8 @@ struct RuntimeOptions {
   /// ends the process unless it is blocked in all threads, to be taken by sigwait() or a signalfd.
   std::vector<std::string> worker_command{};
   /// Where the kernels that are asked for are written down, with their sources, for `kiln prewarm
-  /// --manifest` on another machine; processes that share the file add to it. Empty: nowhere.
+  /// --manifest` on another machine; processes that share the file add to it. Written at once, but
+  /// of a run that asks for hundreds one by one now and then, and at its end. Empty: nowhere.
   std::filesystem::path record_file{};
   /// How long to wait for another process that compiles a key before compiling it here as well.
   std::chrono::milliseconds longest_wait{std::chrono::minutes(10)};

@@ -56,9 +56,11 @@ struct Lookup {
 
 /// What a sealed Runtime does with a request for a kernel that is not in this process yet.
 enum class OnMiss : unsigned char {
-  allow,        ///< warn, and find or compile it here and now
-  refuse,       ///< ErrorCode::sealed
-  build_later,  ///< ErrorCode::not_ready at once, and build it meanwhile; later requests get it
+  allow,   ///< warn, and find or compile it here and now
+  refuse,  ///< ErrorCode::sealed
+  /// ErrorCode::not_ready at once, and build it meanwhile, as many at a time as there are jobs;
+  /// later requests get it.
+  build_later,
 };
 
 struct SealPolicy {

@@ -109,7 +109,8 @@ struct WarmupGroup {
 struct WarmupOptions {
   /// Targets such as "sm_90a". Empty: those of the devices in this machine.
   std::vector<std::string> architectures{};
-  /// Compiles at a time; 0: RuntimeOptions::jobs. Fewer where memory is short.
+  /// Compiles at a time; 0: RuntimeOptions::jobs. Fewer where memory is short, be it for those of
+  /// other ranks on the same cache.
   unsigned jobs = 0;
   /// Empty: compile where architectures are named, which means a prewarm; else launch_ready, as far
   /// as there is a context.

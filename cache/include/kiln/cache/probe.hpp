@@ -25,7 +25,7 @@ struct Probe {
   std::optional<bool> locks{};
   std::string file_system{};  ///< such as "ext4"; "type 0x..." for one without a name here
   bool network = false;       ///< other machines may share it
-  std::uint64_t free_bytes = 0;
+  std::optional<std::uint64_t> free_bytes{};
 };
 
 /// Looks at the store's directory, which need not exist, and at what is in the way of writing.

@@ -130,7 +130,8 @@ struct Limits {
   /// all. 0: no limit.
   std::uint64_t max_bytes = std::uint64_t{8} << 30;
   /// What stays free on the file system: a publish that would take of it is refused. Without a
-  /// value 64 MiB, or a hundredth of the file system where that is less.
+  /// value 64 MiB, or a hundredth of the file system where that is less. Before one is refused,
+  /// or fails since the disk or a quota takes no more, what is old here makes room.
   std::optional<std::uint64_t> min_free_bytes{};
   /// What was published or used so recently is not removed, even if that breaks the limit; nor is
   /// an entry whose lock is held.
@@ -192,7 +193,7 @@ struct StoreSize {
   Totals quarantined{};
   std::optional<std::int64_t> oldest_use{};  ///< seconds since 1970
   std::optional<std::int64_t> newest_use{};
-  std::uint64_t free_bytes = 0;  ///< on its file system
+  std::optional<std::uint64_t> free_bytes{};  ///< on its file system, where that tells
 };
 
 struct TrimRequest {
@@ -286,6 +287,9 @@ class KILN_API Store {
 
   /// Tries to lock `name`; never waits. The kernel frees the lock when its holder dies.
   LockAttempt try_lock(const Digest& name);
+
+  /// How many names are locked now, by whomever, counted up to `most`; 0 where nothing tells.
+  std::size_t locked(std::size_t most) const;
 
   /// All entries of the writable directory in order of name, then all records in order of kind and
   /// name, each read and checked. What is deleted meanwhile is left out; a store that is not there
