@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "runtime/architecture.hpp"
 
@@ -130,6 +131,17 @@ std::string cure_of(std::string_view error, std::string_view architecture) {
     return "; add the constant to KernelSpec::key (kiln compile --key " +
            std::string(name.substr(0, name.find('"'))) + "=VALUE)";
   }
+  constexpr std::pair<std::string_view, std::string_view> kCures[] = {
+      {"device-side kernel launch",
+       "; Kiln makes whole cubins, in which no kernel launches another: launch it from the host"},
+      {"Unresolved extern function",
+       "; a program is compiled by itself and linked with nothing: include what defines the "
+       "function"},
+  };
+  for (const auto& [mark, cure] : kCures)
+    if (error.find(mark) != std::string_view::npos) return std::string(cure);
+  if (error.starts_with("jit/key.cuh("))
+    return "; a macro has the name of a constant of the key: rename one of them";
   const auto target = parse_architecture(architecture);
   if (error.find(" not supported on .target") == std::string_view::npos || !target) return {};
   const auto asked = architecture_of(target->sm / 10, target->sm % 10);

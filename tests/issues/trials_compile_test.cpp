@@ -169,6 +169,21 @@ TEST_F(Trial, T7_TheFatalLineLeadsBehindAnyNumberOfWarnings) {
   EXPECT_NE(artifact.error().detail().find("unused299"), std::string_view::npos);
 }
 
+TEST_F(Trial, T7_WhatAProgramAloneCannotDoHasACure) {
+  const KernelSpec clash{.key = {{.name = "tile", .type = "i32", .value = "4"}},
+                         .options = {"-Dtile=8"}};
+  const std::string kernel = "extern \"C\" __global__ void entry(int* p) ";
+  const std::tuple<std::string, KernelSpec, const char*> programs[] = {
+      {"__global__ void other() {}\n" + kernel + "{ other<<<1, 1>>>(); }\n", {}, "from the host"},
+      {"extern \"C\" __device__ int other();\n" + kernel + "{ *p = other(); }\n", {}, "include"},
+      {"#include \"jit/key.cuh\"\n" + kernel + "{ *p = key::tile; }\n", clash, "rename one"},
+  };
+  for (const auto& [text, spec, cure] : programs) {
+    const auto message = message_of(compile(text, spec));
+    EXPECT_NE(message.find(cure), std::string::npos) << message;
+  }
+}
+
 TEST_F(Trial, T7_ManyErrorsAndHugeOnesKeepTheWholeLog) {
   std::string many = "extern \"C\" __global__ void entry() {\n";
   for (int i = 0; i < 5000; ++i) many += "  undefined" + std::to_string(i) + ";\n";
