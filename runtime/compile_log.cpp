@@ -95,6 +95,41 @@ std::string cure_of_missing(const MissingHeader& missing, const Program& program
          "> of the CUDA toolkit instead";
 }
 
+// The header of a name that nvcc knows unasked, or that everybody expects; empty for others.
+std::string_view header_of_undefined(std::string_view error) {
+  constexpr std::pair<std::string_view, std::string_view> kHeaders[] = {
+      {"half", "<cuda_fp16.h>"},
+      {"half2", "<cuda_fp16.h>"},
+      {"__half*", "<cuda_fp16.h>"},
+      {"__nv_bfloat16*", "<cuda_bf16.h>"},
+      {"__nv_fp8*", "<cuda_fp8.h>"},
+      {"__nv_fp6*", "<cuda_fp6.h>"},
+      {"__nv_fp4*", "<cuda_fp4.h>"},
+      {"cudaGridDependencySynchronize", "<cuda_device_runtime_api.h>"},
+      {"cudaTriggerProgrammaticLaunchCompletion", "<cuda_device_runtime_api.h>"},
+      {"int8_t", "<cuda/std/cstdint>"},
+      {"uint8_t", "<cuda/std/cstdint>"},
+      {"int16_t", "<cuda/std/cstdint>"},
+      {"uint16_t", "<cuda/std/cstdint>"},
+      {"int32_t", "<cuda/std/cstdint>"},
+      {"uint32_t", "<cuda/std/cstdint>"},
+      {"int64_t", "<cuda/std/cstdint>"},
+      {"uint64_t", "<cuda/std/cstdint>"},
+      {"uintptr_t", "<cuda/std/cstdint>"},
+  };
+  constexpr std::string_view kMark = "error: identifier \"";
+  const auto at = error.find(kMark);
+  if (at == std::string_view::npos) return {};
+  auto name = error.substr(at + kMark.size());
+  const auto end = name.find("\" is undefined");
+  if (end == std::string_view::npos) return {};
+  name = name.substr(0, end);
+  for (const auto& [known, header] : kHeaders)
+    if (known.ends_with('*') ? name.starts_with(known.substr(0, known.size() - 1)) : name == known)
+      return header;
+  return {};
+}
+
 }  // namespace
 
 std::string lost_header(std::string_view log, const IncludeClosure& closure) {
@@ -134,10 +169,18 @@ std::string cure_of(std::string_view error, std::string_view architecture) {
   constexpr std::pair<std::string_view, std::string_view> kCures[] = {
       {"device-side kernel launch",
        "; Kiln makes whole cubins, in which no kernel launches another: launch it from the host"},
+      {"namespace \"std\" has no member",
+       "; NVRTC has no C++ standard library: write cuda::std:: and include <cuda/std/...>"},
+      {"ptxas fatal   : Unknown option '",
+       "; each option of the assembler takes a --ptxas-options= of its own"},
+      {"': expected a number",
+       "; each option of the assembler takes a --ptxas-options= of its own"},
       {"Unresolved extern function",
        "; a program is compiled by itself and linked with nothing: include what defines the "
        "function"},
   };
+  if (auto header = header_of_undefined(error); !header.empty())
+    return "; include " + std::string(header) + ", which NVRTC does not by itself";
   for (const auto& [mark, cure] : kCures)
     if (error.find(mark) != std::string_view::npos) return std::string(cure);
   if (error.starts_with("jit/key.cuh("))

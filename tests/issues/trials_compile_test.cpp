@@ -177,6 +177,10 @@ TEST_F(Trial, T7_WhatAProgramAloneCannotDoHasACure) {
       {"__global__ void other() {}\n" + kernel + "{ other<<<1, 1>>>(); }\n", {}, "from the host"},
       {"extern \"C\" __device__ int other();\n" + kernel + "{ *p = other(); }\n", {}, "include"},
       {"#include \"jit/key.cuh\"\n" + kernel + "{ *p = key::tile; }\n", clash, "rename one"},
+      {kernel + "{ cudaGridDependencySynchronize(); }\n", {}, "<cuda_device_runtime_api.h>"},
+      {kernel + "{ __half2float(*p); }\n", {}, "<cuda_fp16.h>"},
+      {kernel + "{ std::min(1, *p); }\n", {}, "cuda::std::"},
+      {kernel + "{}\n", {.options = {"-Xptxas=-O1,-v"}}, "--ptxas-options= of its own"},
   };
   for (const auto& [text, spec, cure] : programs) {
     const auto message = message_of(compile(text, spec));
