@@ -49,6 +49,7 @@ std::string Error::message() const {
     message += "driver result ";
     message += std::to_string(driver_result_);
   }
+  if (text_) message += "; " + text_->message;
   return message;
 }
 

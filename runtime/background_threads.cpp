@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/fork_generation.hpp"
+#include "runtime/without_signals.hpp"
 
 namespace kiln {
 
@@ -41,6 +42,7 @@ bool BackgroundThreads::start(std::function<void()> work) {
   generation_ = fork_generation();
   join_finished();
   auto done = std::make_shared<std::atomic<bool>>(false);
+  const WithoutSignals none;
   try {
     std::thread thread([work = std::move(work), done] {
       work();

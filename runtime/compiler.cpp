@@ -1,6 +1,7 @@
 #include "runtime/compiler.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "runtime/cubin.hpp"
 #include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
+#include "runtime/fork_probe.hpp"
 #include "runtime/process_guard.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
@@ -171,6 +173,21 @@ void compile_nothing(const NvrtcLibrary& nvrtc) {
   before.put_back();
 }
 
+// Once in each forked child.
+Status check_after_fork(const NvrtcLibrary& nvrtc) {
+  static std::atomic<unsigned> answered{0};
+  const auto generation = fork_generation();
+  if (answered.load() == generation) return {};
+  if (!answers_after_fork(nvrtc, compile_nothing)) {
+    lose_compiler();
+    return Error(ErrorCode::no_toolchain,
+                 "NVRTC cannot be used here: this process was forked while a thread, of whichever "
+                 "library, was inside it. Fork before, or start a new process");
+  }
+  answered.store(generation);
+  return {};
+}
+
 }  // namespace
 
 Error compile_stopped(const std::string& kernel, std::string_view architecture) {
@@ -212,6 +229,7 @@ Result<const NvrtcLibrary*> Compiler::library() {
     auto opened = NvrtcLibrary::open(*search_.found);
     if (is_first) end_compiles_at_exit();
     if (!opened) return opened.error();
+    if (auto status = check_after_fork(*opened); !status) return status.error();
     library_ = std::make_unique<NvrtcLibrary>(*std::move(opened));
     if (is_first) {
       compile_nothing(*library_);
@@ -220,6 +238,7 @@ Result<const NvrtcLibrary*> Compiler::library() {
     }
     loaded_.store(true, std::memory_order_release);
   }
+  if (auto status = check_after_fork(*library_); !status) return status.error();
   return library_.get();
 }
 

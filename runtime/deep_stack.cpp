@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/without_signals.hpp"
+
 namespace kiln {
 namespace {
 
@@ -36,9 +38,12 @@ void on_deep_stack(const std::function<void()>& work) {
   pthread_attr_t attributes;
   pthread_t thread{};
   if (has_room() || ::pthread_attr_init(&attributes) != 0) return work();
-  const bool made =
-      ::pthread_attr_setstacksize(&attributes, kDeep) == 0 &&
-      ::pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)) == 0;
+  bool made = ::pthread_attr_setstacksize(&attributes, kDeep) == 0;
+  if (made) {
+    const WithoutSignals none;
+    made =
+        ::pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)) == 0;
+  }
   ::pthread_attr_destroy(&attributes);
   if (made)
     ::pthread_join(thread, nullptr);

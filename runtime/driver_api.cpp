@@ -1,6 +1,9 @@
 #include "runtime/driver_api.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
+
+#include <utility>
 
 #include "runtime/version_text.hpp"
 
@@ -20,6 +23,46 @@ Error no_driver(std::string why) {
       "no CUDA driver: " + std::move(why) +
           ". Compiling and the cache work without one; to launch, install the NVIDIA driver"
           " and, in a container, pass the GPU in");
+}
+
+// A child of a process that used CUDA.
+Error forked() {
+  return Error(ErrorCode::no_device,
+               "the CUDA driver cannot be used here: this process was forked after CUDA was "
+               "initialised. Fork before the first use of CUDA, or start a new process");
+}
+
+// What to look at where the driver does not start, by what it answers; empty where that is plain.
+std::string cure_of_start(CUresult result, void* library) {
+  const link_map* map = nullptr;
+  const bool known = ::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr;
+  const std::string path = known ? map->l_name : kDriverLibrary;
+  switch (result) {
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+      return "GPUs with an NVSwitch wait for nvidia-fabricmanager: it must run on the host, in the "
+             "driver's own version, and takes a while after a boot";
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+      return path +
+             " is not of the version of the kernel's driver: after an update of the driver "
+             "restart the host or the container; a copy in an image must go";
+    case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+      return path +
+             " is of a forward-compatibility package (cuda-compat), which this GPU does not "
+             "take: take its directory out of LD_LIBRARY_PATH and the loader's settings";
+    case CUDA_ERROR_MPS_CONNECTION_FAILED:
+    case CUDA_ERROR_MPS_RPC_FAILURE:
+    case CUDA_ERROR_MPS_SERVER_NOT_READY:
+    case CUDA_ERROR_MPS_MAX_CLIENTS_REACHED:
+    case CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED:
+      return "this process is a client of MPS: see whether the nvidia-cuda-mps-control of its "
+             "CUDA_MPS_PIPE_DIRECTORY runs and has room for another client";
+    case CUDA_ERROR_UNKNOWN:
+    case CUDA_ERROR_OPERATING_SYSTEM:
+      return "the driver could not open its devices: see that /dev/nvidia-uvm and its siblings are "
+             "there and may be opened (nvidia-modprobe -u on the host), in a container too";
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -46,6 +89,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
     // The toolkit's stub library answers every call with this.
     if (result == CUDA_ERROR_STUB_LIBRARY)
       return no_driver("libcuda.so.1 is the CUDA toolkit's stub, not a driver");
+    if (result == CUDA_ERROR_NOT_INITIALIZED) return forked();
     return no_driver(std::string("it lacks ") + name + " of CUDA " + cuda_version_text(version));
   };
 #define KILN_FUNCTION(name, version) \
@@ -67,10 +111,10 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
       return Error(ErrorCode::no_device,
                    "the CUDA driver sees no device: check nvidia-smi and CUDA_VISIBLE_DEVICES");
     case CUDA_ERROR_NOT_INITIALIZED:
-      return Error(ErrorCode::no_device,
-                   "the CUDA driver cannot be used here: this process was forked after CUDA was "
-                   "initialised. Fork before the first use of CUDA, or start a new process");
+      return forked();
     default:
+      if (auto cure = cure_of_start(result, library); !cure.empty())
+        return Error::from_driver("cuInit", result, api->name_of(result), std::move(cure));
       return api->failed("cuInit", result);
   }
   return std::shared_ptr<const DriverApi>(std::move(api));

@@ -55,6 +55,11 @@ inline bool compiler_lost_in_fork() noexcept {
   return detail::compiler_lost.load(std::memory_order_relaxed);
 }
 
+/// Where a forked child finds that it does hang.
+inline void lose_compiler() noexcept {
+  detail::compiler_lost.store(true);
+}
+
 /// Whether what was made in `generation`, and its locks, may be as a thread that is not here left
 /// them in the middle of its work; see fork_mutex.hpp.
 inline bool lost_in_fork(unsigned generation) noexcept {

@@ -4,9 +4,12 @@
 #include <system_error>
 #include <utility>
 
+#include "cache/remote/signals.hpp"
+
 namespace kiln::cache {
 
 bool start_thread(std::thread& thread, std::function<void()> work) {
+  const WithoutSignals none;
   try {
     thread = std::thread(std::move(work));
   } catch (const std::system_error&) {

@@ -91,6 +91,35 @@ TEST_F(OpeningTheDriver, AFailedStartIsTriedAgain) {
   EXPECT_EQ(driver_.calls("cuInit"), 2u);
 }
 
+TEST_F(OpeningTheDriver, ADriverThatDoesNotStartNamesWhatToLookAt) {
+  const std::pair<CUresult, const char*> answers[] = {
+      {CUDA_ERROR_SYSTEM_NOT_READY, "nvidia-fabricmanager"},
+      {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "is not of the version of the kernel's driver"},
+      {CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "cuda-compat"},
+      {CUDA_ERROR_MPS_CONNECTION_FAILED, "CUDA_MPS_PIPE_DIRECTORY"},
+      {CUDA_ERROR_UNKNOWN, "/dev/nvidia-uvm"},
+  };
+  for (const auto& [result, cure] : answers) {
+    driver_.succeed("cuInit");
+    driver_.fail("cuInit", result);
+    auto runtime = open();
+    const auto device = runtime.device(0);
+    ASSERT_FALSE(device);
+    EXPECT_EQ(device.error().driver_result(), result);
+    EXPECT_TRUE(says(message_of(device), cure)) << message_of(device);
+    EXPECT_TRUE(says(message_of(runtime.warmup()), cure));
+  }
+}
+
+// A child of a process that used CUDA may be told so by any call, the first one included.
+TEST_F(OpeningTheDriver, AForkedChildIsToldSoByWhicheverCallRefuses) {
+  for (const char* function : {"cuGetProcAddress", "cuInit"}) {
+    driver_.reset();
+    driver_.fail(function, CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_TRUE(says(failure(ErrorCode::no_device), "forked")) << function;
+  }
+}
+
 TEST_F(Loading, AWarmupLoadsEverythingOnceAndGetIsARead) {
   auto runtime = runtime_with({kLayoutSource, kSharedSource, kWaitSource});
   const auto report = runtime.warmup();

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -13,6 +14,9 @@
 #include <vector>
 
 #include "kiln/cache/store.hpp"
+#include "runtime/compiler.hpp"
+#include "runtime/nvrtc_library.hpp"
+#include "runtime/nvrtc_run.hpp"
 #include "support/runtime_fixture.hpp"
 
 namespace kiln::test {
@@ -276,6 +280,40 @@ TEST_F(Trial, T16_AChildForkedDuringACompileNeverHangs) {
   });
   compiler.join();
   EXPECT_EQ(wait_for(child), 0);
+}
+
+// Somebody else's thread, of whom Kiln knows nothing, may be inside NVRTC as well.
+TEST_F(Trial, T16_AChildForkedDuringSomebodyElsesCompileNeverHangs) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "the sanitizers' allocator does not survive a fork beside another thread";
+#endif
+  auto runtime = open();
+  ASSERT_TRUE(compile(runtime, "extern \"C\" __global__ void entry() {}\n"));
+  ASSERT_TRUE(runtime.add_source("other.cu", "extern \"C\" __global__ void entry(int*) {}\n"));
+  const auto id = runtime.add({.name = "other", .source = "other.cu"});
+  ASSERT_TRUE(id);
+  const auto nvrtc = NvrtcLibrary::open(*installed_nvrtc().found);
+  ASSERT_TRUE(nvrtc);
+  std::atomic<bool> begun{false};
+  std::thread somebody([&] {
+    std::string text = "__global__ void a(float* x) {\n";
+    for (int i = 0; i < 600; ++i) text += "  x[" + std::to_string(i) + "] *= 2;\n";
+    const ProgramFile root{"a.cu", std::make_shared<const std::string>(text + "}\n")};
+    NvrtcRun run(*nvrtc);
+    static_cast<void>(run.create(root, {}));
+    begun = true;
+    static_cast<void>(run.compile({"--gpu-architecture=sm_90a"}, {}));
+  });
+  while (!begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const int code = in_child([&] {
+    ::alarm(10);
+    const auto artifact = runtime.artifact(*id, "sm_90a");
+    return artifact || artifact.error().code() == ErrorCode::no_toolchain ? 0 : 1;
+  });
+  somebody.join();
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(runtime.artifact(*id, "sm_90a"));
 }
 
 }  // namespace

@@ -41,6 +41,36 @@ TEST_F(Trial, T1_TheStandardLibraryIsRefusedInOneLineWithTheWayOut) {
   EXPECT_EQ(entries(), 0u);
 }
 
+// A header that is nowhere is told by who includes it and by a cure that is there; it is not taken
+// for another of the same last name that has vanished, which would be compiled again each time.
+TEST_F(Trial, T1_AMissingHeaderHasItsIncluderAndACureThatIsThere) {
+  const auto root = directory_ / "include";
+  std::filesystem::create_directories(root / "lib");
+  write_file(root / "lib" / "inner.h", "#define INNER 1\n");
+  write_file(root / "outer.h", "#include <lib/inner.h>\n#include <inner.h>\n");
+  auto with = options();
+  with.include_roots = {root};
+  auto runtime = open(with);
+  const std::string kernel = "\nextern \"C\" __global__ void entry() {}\n";
+  for (int ask = 0; ask < 2; ++ask) {
+    const auto lost = compile(runtime, "#include <outer.h>" + kernel);
+    ASSERT_FALSE(lost);
+    for (const auto* part : {"<inner.h>", "outer.h(2)", "not found", "include_roots"})
+      EXPECT_NE(message_of(lost).find(part), std::string::npos) << message_of(lost);
+  }
+  EXPECT_EQ(runtime.counters().failed_compiles, 1u);
+  const auto headers = find_toolkit_headers(*installed_nvrtc().found, process_environment());
+  if (headers.roots.empty()) GTEST_SKIP() << "no toolkit headers beside NVRTC";
+  const std::pair<const char*, const char*> cures[] = {{"<stdint.h>", "<cuda/std/cstdint>"},
+                                                       {"<vector>", "leave it out"},
+                                                       {"<cub/none.cuh>", "nvidia-cuda-cccl"},
+                                                       {"<cuda.h>", "for host code"}};
+  for (const auto& [include, cure] : cures) {
+    const auto artifact = compile("#include " + std::string(include) + kernel);
+    EXPECT_NE(message_of(artifact).find(cure), std::string::npos) << message_of(artifact);
+  }
+}
+
 // T4: blanks, accents, semicolons and percent signs in directories; byte-order marks, CRLF and
 // accents in sources.
 TEST_F(Trial, T4_AnyCharacterMayStandInTheCacheAndIncludeDirectories) {
@@ -137,6 +167,25 @@ TEST_F(Trial, T7_TheFatalLineLeadsBehindAnyNumberOfWarnings) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
   EXPECT_LT(message.size(), 1200u);
   EXPECT_NE(artifact.error().detail().find("unused299"), std::string_view::npos);
+}
+
+TEST_F(Trial, T7_WhatAProgramAloneCannotDoHasACure) {
+  const KernelSpec clash{.key = {{.name = "tile", .type = "i32", .value = "4"}},
+                         .options = {"-Dtile=8"}};
+  const std::string kernel = "extern \"C\" __global__ void entry(int* p) ";
+  const std::tuple<std::string, KernelSpec, const char*> programs[] = {
+      {"__global__ void other() {}\n" + kernel + "{ other<<<1, 1>>>(); }\n", {}, "from the host"},
+      {"extern \"C\" __device__ int other();\n" + kernel + "{ *p = other(); }\n", {}, "include"},
+      {"#include \"jit/key.cuh\"\n" + kernel + "{ *p = key::tile; }\n", clash, "rename one"},
+      {kernel + "{ cudaGridDependencySynchronize(); }\n", {}, "<cuda_device_runtime_api.h>"},
+      {kernel + "{ __half2float(*p); }\n", {}, "<cuda_fp16.h>"},
+      {kernel + "{ std::min(1, *p); }\n", {}, "cuda::std::"},
+      {kernel + "{}\n", {.options = {"-Xptxas=-O1,-v"}}, "--ptxas-options= of its own"},
+  };
+  for (const auto& [text, spec, cure] : programs) {
+    const auto message = message_of(compile(text, spec));
+    EXPECT_NE(message.find(cure), std::string::npos) << message;
+  }
 }
 
 TEST_F(Trial, T7_ManyErrorsAndHugeOnesKeepTheWholeLog) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -54,6 +55,35 @@ TEST_F(ProcessGuardTest, ACompileLeavesSignalHandlersAndTheStackLimitAlone) {
   EXPECT_FALSE(taken) << "from the second compile on, a signal must reach the process's handler";
   EXPECT_EQ(stack_limit(), limit);
   for (const int number : {SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
+}
+
+// A signal for the process is for its own threads: one of Kiln's that took it would run the handler
+// in place of the thread in sigwait(), or end a process that has none.
+using SignalTest = FakeCompilerFixture;
+std::atomic<int> taken_here{0};
+TEST_F(SignalTest, KilnsThreadsTakeNoneThatIsForTheProcess) {
+  struct sigaction count {};
+  count.sa_handler = [](int) { ++taken_here; };
+  ASSERT_EQ(::sigaction(SIGUSR1, &count, nullptr), 0);
+  auto runtime = open(fake_options());
+  const HeldCompile held(directory_ / "gate");
+  for (const auto* name : {"a", "b", "c"}) add(runtime, name, "deaf until " + held.file());
+  runtime.seal({.on_miss = OnMiss::build_later});
+  for (std::uint32_t id = 0; id < 3; ++id)
+    EXPECT_EQ(runtime.artifact({id}, kArch).error().code(), ErrorCode::not_ready);
+  while (begun("a") + begun("b") + begun("c") == 0) std::this_thread::yield();
+
+  sigset_t one, before;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  ASSERT_EQ(::pthread_sigmask(SIG_BLOCK, &one, &before), 0);
+  ASSERT_EQ(::kill(::getpid(), SIGUSR1), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const timespec longest{.tv_sec = 5, .tv_nsec = 0};
+  EXPECT_EQ(::sigtimedwait(&one, nullptr, &longest), SIGUSR1);
+  EXPECT_EQ(taken_here, 0);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::signal(SIGUSR1, SIG_DFL);
 }
 
 // exit() takes NVRTC's data away before it comes to a Runtime that was made before NVRTC was

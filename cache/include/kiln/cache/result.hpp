@@ -50,6 +50,14 @@ class Error {
     return Error(call, result, result_name);
   }
 
+  /// The same with what to do about it, which follows the result in the message.
+  static Error from_driver(const char* call, int result, const char* result_name,
+                           std::string cure) {
+    auto error = from_driver(call, result, result_name);
+    error.text_ = std::make_shared<const Text>(Text{std::move(cure), {}});
+    return error;
+  }
+
   ErrorCode code() const noexcept { return code_; }
   /// The CUresult of a failed driver call, else 0.
   int driver_result() const noexcept { return driver_result_; }

@@ -1,0 +1,64 @@
+#include "runtime/fork_probe.hpp"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "runtime/without_signals.hpp"
+
+namespace kiln {
+namespace {
+
+constexpr std::chrono::seconds kStandstill{1};
+constexpr timespec kProbeTick{.tv_sec = 0, .tv_nsec = 500'000};
+
+// A copy of its own, since the thread may stay for ever.
+struct NvrtcProbe {
+  NvrtcLibrary nvrtc;
+  void (*work)(const NvrtcLibrary&);
+  std::atomic<bool> done{false};
+};
+
+void* run_probe(void* handed) {
+  const std::unique_ptr<std::shared_ptr<NvrtcProbe>> probe(
+      static_cast<std::shared_ptr<NvrtcProbe>*>(handed));
+  (*probe)->work((*probe)->nvrtc);
+  (*probe)->done.store(true);
+  return nullptr;
+}
+
+}  // namespace
+
+bool answers_after_fork(const NvrtcLibrary& nvrtc, void (*work)(const NvrtcLibrary&)) {
+  const auto probe = std::make_shared<NvrtcProbe>(nvrtc, work);
+  auto handed = std::make_unique<std::shared_ptr<NvrtcProbe>>(probe);
+  pthread_t thread{};
+  {
+    const WithoutSignals none;
+    if (::pthread_create(&thread, nullptr, run_probe, handed.get()) != 0) return true;
+  }
+  static_cast<void>(handed.release());
+  // By its own clock, so that a busy machine is not taken for a lock that nobody will release.
+  clockid_t clock{};
+  const bool has_clock = ::pthread_getcpuclockid(thread, &clock) == 0;
+  timespec used{};
+  for (auto moved = std::chrono::steady_clock::now(); !probe->done.load();
+       ::nanosleep(&kProbeTick, nullptr)) {
+    timespec now{};
+    if (has_clock && ::clock_gettime(clock, &now) == 0 &&
+        (now.tv_sec != used.tv_sec || now.tv_nsec != used.tv_nsec)) {
+      used = now;
+      moved = std::chrono::steady_clock::now();
+    }
+    if (std::chrono::steady_clock::now() - moved < kStandstill) continue;
+    ::pthread_detach(thread);
+    return false;
+  }
+  ::pthread_join(thread, nullptr);
+  return true;
+}
+
+}  // namespace kiln
