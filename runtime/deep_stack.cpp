@@ -12,7 +12,6 @@ namespace {
 
 // Programs that a thread of 8 MiB takes need up to 2.
 constexpr std::size_t kEnough = std::size_t{4} << 20;
-constexpr std::size_t kDeep = std::size_t{16} << 20;
 
 bool has_room() {
   pthread_attr_t attributes;
@@ -38,7 +37,7 @@ void on_deep_stack(const std::function<void()>& work) {
   pthread_attr_t attributes;
   pthread_t thread{};
   if (has_room() || ::pthread_attr_init(&attributes) != 0) return work();
-  bool made = ::pthread_attr_setstacksize(&attributes, kDeep) == 0;
+  bool made = ::pthread_attr_setstacksize(&attributes, kDeepStackBytes) == 0;
   if (made) {
     const WithoutSignals none;
     made =

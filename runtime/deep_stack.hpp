@@ -5,9 +5,13 @@
 // Threads: any.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 
 namespace kiln {
+
+/// Of the thread that is made.
+inline constexpr std::size_t kDeepStackBytes = std::size_t{16} << 20;
 
 /// Runs `work` here where there is room, and else on a thread made for it; here too if none can be
 /// made.

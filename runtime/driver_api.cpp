@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "runtime/fork_generation.hpp"
 #include "runtime/version_text.hpp"
 
 // cuda.h renames some functions by macro (cuGetProcAddress is cuGetProcAddress_v2), so the symbol's
@@ -23,13 +24,6 @@ Error no_driver(std::string why) {
       "no CUDA driver: " + std::move(why) +
           ". Compiling and the cache work without one; to launch, install the NVIDIA driver"
           " and, in a container, pass the GPU in");
-}
-
-// A child of a process that used CUDA.
-Error forked() {
-  return Error(ErrorCode::no_device,
-               "the CUDA driver cannot be used here: this process was forked after CUDA was "
-               "initialised. Fork before the first use of CUDA, or start a new process");
 }
 
 // What to look at where the driver does not start, by what it answers; empty where that is plain.
@@ -89,7 +83,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
     // The toolkit's stub library answers every call with this.
     if (result == CUDA_ERROR_STUB_LIBRARY)
       return no_driver("libcuda.so.1 is the CUDA toolkit's stub, not a driver");
-    if (result == CUDA_ERROR_NOT_INITIALIZED) return forked();
+    if (result == CUDA_ERROR_NOT_INITIALIZED) return forked_error();
     return no_driver(std::string("it lacks ") + name + " of CUDA " + cuda_version_text(version));
   };
 #define KILN_FUNCTION(name, version) \
@@ -111,7 +105,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::load() {
       return Error(ErrorCode::no_device,
                    "the CUDA driver sees no device: check nvidia-smi and CUDA_VISIBLE_DEVICES");
     case CUDA_ERROR_NOT_INITIALIZED:
-      return forked();
+      return forked_error();
     default:
       if (auto cure = cure_of_start(result, library); !cure.empty())
         return Error::from_driver("cuInit", result, api->name_of(result), std::move(cure));

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 
+#include "runtime/deep_stack.hpp"
 #include "runtime/without_signals.hpp"
 
 namespace kiln {
@@ -35,11 +36,17 @@ void* run_probe(void* handed) {
 bool answers_after_fork(const NvrtcLibrary& nvrtc, void (*work)(const NvrtcLibrary&)) {
   const auto probe = std::make_shared<NvrtcProbe>(nvrtc, work);
   auto handed = std::make_unique<std::shared_ptr<NvrtcProbe>>(probe);
+  pthread_attr_t attributes;
   pthread_t thread{};
-  {
+  if (::pthread_attr_init(&attributes) != 0) return true;
+  // Room for the compile, which would go to a thread of its own, and this one's clock stand still.
+  bool made = ::pthread_attr_setstacksize(&attributes, kDeepStackBytes) == 0;
+  if (made) {
     const WithoutSignals none;
-    if (::pthread_create(&thread, nullptr, run_probe, handed.get()) != 0) return true;
+    made = ::pthread_create(&thread, &attributes, run_probe, handed.get()) == 0;
   }
+  ::pthread_attr_destroy(&attributes);
+  if (!made) return true;
   static_cast<void>(handed.release());
   // By its own clock, so that a busy machine is not taken for a lock that nobody will release.
   clockid_t clock{};
