@@ -18,6 +18,9 @@ constexpr timespec kProbeTick{.tv_sec = 0, .tv_nsec = 500'000};
 
 // A copy of its own, since the thread may stay for ever.
 struct NvrtcProbe {
+  NvrtcProbe(const NvrtcLibrary& library, void (*what)(const NvrtcLibrary&))
+      : nvrtc(library), work(what) {}
+
   NvrtcLibrary nvrtc;
   void (*work)(const NvrtcLibrary&);
   std::atomic<bool> done{false};
