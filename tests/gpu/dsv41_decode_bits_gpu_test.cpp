@@ -288,6 +288,27 @@ TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
   EXPECT_TRUE(differs);
 }
 
+// Those that bring records give up registers that those that compute take, and take them back at
+// the end. Where they have little to bring, they are there first.
+TEST_F(DecodeBits, OfPaddedHeadsDoNotHangByWhichWarpsAreFirst) {
+  const Key& key = kConsumersComeLate.key;
+  warm_up({key});
+  Runtime changed = open_runtime();
+  const Status added = add_changed_sources(changed, kConsumersComeLate.edits);
+  ASSERT_TRUE(added) << message_of(added);
+  const auto late = MegaDecode::create(changed, key);
+  ASSERT_TRUE(late) << message_of(late);
+  for (const Lengths lengths : {Lengths::full, Lengths::partial}) {
+    HostCall host = make_call({.key = key, .tokens = 40, .lengths = lengths}, 14);
+    DeviceCall call(*driver_, host);
+    mega_blocks_ = 0;
+    const Bytes want = run(BackEnd::mega, key, call);
+    call.clear();
+    ASSERT_TRUE(late->launch(call.arguments, nullptr));
+    EXPECT_EQ(call.bytes(), want);
+  }
+}
+
 // Offsets pass 2^31 and 2^32: a product of 32 bits would read NaN, or write, 2 or 4 GiB below.
 class DecodeFarAddresses : public DecodeGpu {
  protected:
