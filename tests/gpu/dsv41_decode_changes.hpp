@@ -6,6 +6,7 @@
 
 #include "kernel_src/dsv41_decode/key.hpp"
 #include "support/changed_sources.hpp"
+#include "support/late_warps.hpp"
 
 namespace kiln::kernels::dsv41_decode::test {
 
@@ -49,6 +50,12 @@ inline const Change kConsumersComeLate = {
       "    }\n"
       "    device::more_registers<kConsumerRegisters>();\n"}}};
 
-inline const Change* const kChanges[] = {&kNoLowTermsOfP, &kMergeInAnyOrder, &kConsumersComeLate};
+inline const Change kWarpsComeLate = {
+    "warps come late", {.heads = 16}, false, kiln::test::warps_come_late()};
+inline const Change kWarpsOfPaddedHeadsComeLate = {
+    "warps of padded heads come late", {.heads = 16}, true, kiln::test::warps_come_late()};
+
+inline const Change* const kChanges[] = {&kNoLowTermsOfP, &kMergeInAnyOrder, &kConsumersComeLate,
+                                         &kWarpsComeLate, &kWarpsOfPaddedHeadsComeLate};
 
 }  // namespace kiln::kernels::dsv41_decode::test
