@@ -72,9 +72,13 @@ __device__ __forceinline__ void decode(const Args& args) {
     produce<Products>(args, token);
     device::allow_next_kernel();
     device::cluster_wait();
+    // Back to as many as at first, but never before the others took what was given up: they would
+    // wait for ever, and whoever waits for what they send with them.
+    device::barrier_sync(kRegistersBarrier, kBlockThreads);
     device::more_registers<kRegisters>();
   } else {
     device::more_registers<kConsumerRegisters>();
+    device::barrier_arrive_of_warp(kRegistersBarrier, kBlockThreads);
     const Lengths lengths = lengths_of(args, token);
     bring_query(args, token, position_of(args, token).row);
     Products::publish();

@@ -20,6 +20,7 @@ namespace kiln::kernels::dsv41_decode::mega {
 constexpr u32 kGroups = kConsumerThreads / 128;
 constexpr u32 kGroupParts = 8 / kGroups;  // of 64 elements
 constexpr u32 kConsumerBarrier = 1;       // 0 is __syncthreads()
+constexpr u32 kRegistersBarrier = 2;      // those that compute have their registers
 
 // A new reference only where the maximum has grown by more than this, in powers of 2.
 constexpr float kSlack = 6.0f;

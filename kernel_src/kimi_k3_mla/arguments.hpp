@@ -28,7 +28,7 @@ namespace kiln::kernels::kimi_k3_mla {
 // How far out may be off, for keys and queries of unit variance: 0.01 + 2 % of it in plans of row
 // tiles 16 and 32, which make p of two E4M3 terms; with one term, in the others, as much from some
 // thousand keys on, and up to 0.03 for a few hundred. A key counts as nothing that lies 20 octaves
-// (two terms) or 16 octaves (one) below the largest score of its row, however many there are.
+// (two terms) or 15 octaves (one) below the largest score of its row, however many there are.
 //
 // What the inputs may be:
 //

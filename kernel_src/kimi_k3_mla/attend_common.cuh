@@ -25,6 +25,10 @@ constexpr float kWeightShift = 6;
 constexpr float kSecondScale = 16;
 constexpr u32 kOverSecondScale = 0x2c002c00;  // 1 / 16 twice, as f16
 constexpr float kMostExponent = 8.80f;
+// With one term a reference that rises goes an octave beyond what was seen: what rose once rises
+// again, and each time costs a block more than a tile. A sink among the first keys stays its own
+// reference.
+constexpr float kRoomToRise = kTerms == 1 ? 1 : 0;
 constexpr float kNoMaximum = -1e30f;
 
 extern __shared__ __align__(1024) u8 shared_memory[];

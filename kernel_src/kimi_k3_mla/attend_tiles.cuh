@@ -90,33 +90,46 @@ __device__ __forceinline__ bool fit(const float (&exponents)[kHeld]) {
                         device::larger(largest[2], largest[3])) <= kMostExponent;
 }
 
+// Lanes that differ in a bit of their number share out `count` columns, each of which then is the
+// larger one of theirs; an odd number of them stays with both. A lane's are then the first ones.
+KILN_SHARED constexpr u32 shared_out(u32 count) {
+  return count % 2 == 0 ? count / 2 : count;
+}
+template <u32 count>
+__device__ __forceinline__ void share_out(float (&largest)[kOwn], u32 across) {
+  constexpr u32 left = shared_out(count);
+  const bool second = left != count && (device::lane_anew() & across) != 0;
+#pragma unroll
+  for (u32 i = 0; i < left; ++i) {
+    const float other = largest[i + count - left];
+    const float sent = second || left == count ? largest[i] : other;
+    largest[i] = device::larger(second ? other : largest[i],
+                                float_of(device::from_lane_across(bits_of(sent), across)));
+  }
+}
+
 // By all consumers: takes the tile's largest scores into the references, and what there is to the
 // new ones. In the first tile there is nothing yet.
 __device__ __forceinline__ void set_references(float (&exponents)[kHeld], Columns& columns,
                                                Outputs& outputs, bool first) {
-  const u32 lane = threadIdx.x % 32;
+  const float room = first ? 0 : kRoomToRise;
   float largest[kOwn];
 #pragma unroll
   for (u32 own = 0; own < kOwn; ++own) {
     const u32 at = own / 2 * 4 + own % 2;
-    largest[own] = device::larger(exponents[at], exponents[at + 2]) - columns.shift[own];
+    largest[own] = device::larger(exponents[at], exponents[at + 2]) + (room - columns.shift[own]);
   }
-  // Column by column, shuffles would wait for each other.
+  constexpr u32 half = shared_out(kOwn), quarter = shared_out(half), left = shared_out(quarter);
+  share_out<kOwn>(largest, 4);
+  share_out<half>(largest, 8);
+  share_out<quarter>(largest, 16);
+  const u32 lane = device::lane_anew();
+  const u32 first_own =
+      lane / 4 % 2 * (kOwn - half) + lane / 8 % 2 * (half - quarter) + lane / 16 * (quarter - left);
 #pragma unroll
-  for (u32 across = 4; across < 32; across *= 2) {
-    float others[kOwn];
-#pragma unroll
-    for (u32 own = 0; own < kOwn; ++own)
-      others[own] = float_of(device::from_lane_across(bits_of(largest[own]), across));
-#pragma unroll
-    for (u32 own = 0; own < kOwn; ++own) largest[own] = device::larger(largest[own], others[own]);
-  }
-  if (lane < 4) {
-#pragma unroll
-    for (u32 own = 0; own < kOwn; ++own)
-      device::keep_larger(shared_at(kAt.maxima) + column_of(own) * 4,
-                          ordered(static_cast<int>(bits_of(largest[own]))));
-  }
+  for (u32 i = 0; i < left; ++i)
+    device::keep_larger(shared_at(kAt.maxima) + column_of(first_own + i) * 4,
+                        ordered(static_cast<int>(bits_of(largest[i]))));
   device::barrier_sync(kConsumerBarrier, kConsumerThreads);
 #pragma unroll
   for (u32 own = 0; own < kOwn; ++own) {

@@ -37,6 +37,10 @@ struct Constants {
   /// What a tile of keys takes with 96 rows, by what it takes in the wide kernel, with 128: where
   /// that makes a call cheaper, more rows are shared out in tiles of 96 as well. 0: they never are.
   double row_tile_96_cost = 0;
+  /// By how much splits of the last wave's items alone must be cheaper than none.
+  double least_tail_gain = 0.02;
+  /// Whether they are also weighed against equal splits of all items, where these pay.
+  bool tail_or_all = false;
 };
 
 /// What was published for B200, whose tensor memory holds 96 rows of one block.
@@ -47,7 +51,9 @@ inline constexpr Constants kH200{.name = "h200",
                                  .sm_count = 132,
                                  .most_row_tile_rows = 96,
                                  .row_tile_96_blocks = 2,
-                                 .row_tile_96_cost = 0.81};
+                                 .row_tile_96_cost = 0.81,
+                                 .least_tail_gain = 0.01,
+                                 .tail_or_all = true};
 
 /// Of a device that our kernels run on, whatever its architecture: they give a pair of blocks to 96
 /// rows. Its SM count is the device's.

@@ -54,12 +54,11 @@ WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& consta
   WideSplit made;
   made.one = {1, uniform(1)};
   made.best = cheapest(most, made.one, uniform);
-  if (made.best.split > 1 && made.one.tiles / made.best.tiles >= kLeastSplitGain) {
-    made.split = made.best.split;
-    made.tiles = made.best.tiles;
-    return made;
-  }
-  made.tiles = made.one.tiles;
+  made.all_pays = made.best.split > 1 && made.one.tiles / made.best.tiles >= kLeastSplitGain;
+  const Cost& uniform_choice = made.all_pays ? made.best : made.one;
+  made.split = uniform_choice.split;
+  made.tiles = uniform_choice.tiles;
+  if (made.all_pays && !constants.tail_or_all) return made;
   const u64 full_waves = items / clusters, tail = items % clusters;
   if (full_waves == 0 || tail == 0) return made;
   const auto whole = [&](u64 split) {
@@ -68,8 +67,8 @@ WideSplit wide_split(u64 items, u64 tiles, u64 clusters, const Constants& consta
   };
   made.tail_one = {1, whole(1)};
   made.tail_best = cheapest(most, *made.tail_one, whole);
-  if (made.tail_best->split > 1 &&
-      made.tail_best->tiles <= made.tail_one->tiles * (1 - kLeastTailGain)) {
+  if (made.tail_best->split > 1 && made.tail_best->tiles < made.tiles &&
+      made.tail_best->tiles <= made.tail_one->tiles * (1 - constants.least_tail_gain)) {
     made.split = made.tail_best->split;
     made.unsplit_items = full_waves * clusters;
     made.tiles = made.tail_best->tiles;

@@ -11,7 +11,6 @@ namespace kiln::kernels::kimi_k3_mla {
 
 inline constexpr u64 kLeastSplitTiles = 2;
 inline constexpr double kLeastSplitGain = 1.15;
-inline constexpr double kLeastTailGain = 0.02;
 
 constexpr u64 divide_up(u64 value, u64 by) {
   return (value + by - 1) / by;
@@ -31,9 +30,9 @@ constexpr u64 clusters_of(u32 sm_count, u32 blocks) {
 u64 most_splits_of(u64 tiles, const Constants& constants);
 
 /// With more items than this the planner splits none: all that could be won is a part of the last
-/// wave, and behind so many full ones that is less than kLeastTailGain.
-constexpr u64 most_split_items(u64 clusters) {
-  return static_cast<u64>(1 / kLeastTailGain + 1) * clusters;
+/// wave, and behind so many full ones that is less than the least gain.
+constexpr u64 most_split_items(u64 clusters, const Constants& constants) {
+  return static_cast<u64>(1 / constants.least_tail_gain + 1) * clusters;
 }
 
 /// As many as fill the machine once, without a ragged last wave.
@@ -48,6 +47,7 @@ struct Cost {
 /// Of the wide kernel.
 struct WideSplit {
   Cost one{}, best{};                           // with equal splits of all items
+  bool all_pays = false;                        // `best` is worth it
   std::optional<Cost> tail_one{}, tail_best{};  // with splits of the last wave's items alone, where
                                                 // that was looked at
   u64 split = 1;                                // what is taken

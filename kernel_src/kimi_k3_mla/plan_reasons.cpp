@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "kernel_src/kimi_k3_mla/plan_costs.hpp"
@@ -25,15 +26,19 @@ std::string why_wide_split(const WideSplit& made, u64 items, u64 clusters) {
          " is asked for";
 }
 
-std::string why_tail_split(const WideSplit& made, u64 items, u64 clusters) {
+std::string why_tail_split(const WideSplit& made, u64 items, u64 clusters,
+                           const Constants& constants) {
   std::string words = counted(items % clusters, "item") +
                       " of the last wave; whole, the call costs " + text(made.tail_one->tiles) +
                       " tile times";
   if (made.tail_best->split == 1) return words + ", and no split of them is cheaper";
   return words + ", with them in " + counted(made.tail_best->split, "split") + " " +
          text(made.tail_best->tiles) + ": " +
-         text(100 * (1 - made.tail_best->tiles / made.tail_one->tiles)) +
-         " % less, and 2 % is asked for";
+         text(100 * (1 - made.tail_best->tiles / made.tail_one->tiles)) + " % less, and " +
+         std::to_string(std::lround(100 * constants.least_tail_gain)) + " % is asked for" +
+         (!made.all_pays            ? ""
+          : made.unsplit_items != 0 ? ", and less than in equal splits of all"
+                                    : "; equal splits of all cost no more");
 }
 
 std::string why_not_wide(const Problem& problem, u64 rows, u32 sm_count,
@@ -98,8 +103,8 @@ std::vector<std::string> reasons(const Problem& problem, u32 sm_count, const Con
     words.push_back("split: " + std::to_string(uniform) + "; " +
                     why_wide_split(best, made->items, clusters));
     if (best.tail_one)
-      words.push_back("tail split: " + std::to_string(best.split) + "; " +
-                      why_tail_split(best, made->items, clusters));
+      words.push_back("tail split: " + std::to_string(best.unsplit_items != 0 ? best.split : 1) +
+                      "; " + why_tail_split(best, made->items, clusters, constants));
   }
   if (made->reducer == Reducer::none)
     words.push_back("reducer: none; one split is the answer");

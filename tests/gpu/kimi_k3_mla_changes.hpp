@@ -7,6 +7,7 @@
 #include "kernel_src/shared/types.hpp"
 #include "kiln/runtime.hpp"
 #include "support/changed_sources.hpp"
+#include "support/late_warps.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
 
@@ -78,8 +79,11 @@ inline const Change kScoresOf128Dims = {
       "  Products::go();\n}\n\n// Takes away what a row does not see.",
       "  }\n}\n\n// Takes away what a row does not see."}}};
 
+inline const Change kWarpsComeLate = {"warps come late", 96, kiln::test::warps_come_late()};
+
 inline const Change* const kChanges[] = {&kReferencesStay, &kSevenOctaves,
-                                         &kSumsStayInTheMatrixUnits, &kScoresOf128Dims};
+                                         &kSumsStayInTheMatrixUnits, &kScoresOf128Dims,
+                                         &kWarpsComeLate};
 
 /// All sources, with the change. Errors as kiln::test::add_changed_sources.
 inline Status add_changed_sources(Runtime& runtime, const Change& change) {

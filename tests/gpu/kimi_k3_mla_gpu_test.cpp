@@ -13,6 +13,7 @@
 #include "kernel_src/kimi_k3_mla/reference.hpp"
 #include "kernel_src/layers/kimi_k3/attention.hpp"
 #include "kernel_src/shared/bf16.hpp"
+#include "tests/gpu/kimi_k3_mla_changes.hpp"
 #include "tests/gpu/kimi_k3_mla_device.hpp"
 
 namespace kiln::kernels::kimi_k3_mla::test {
@@ -35,15 +36,13 @@ class KimiK3MlaGpu : public ::testing::Test {
     auto driver = CudaDriver::open();
     if (!driver) return;
     driver_.emplace(*std::move(driver));
-    const Programs all{.attend = {{16}, {32}, {48}, {64}, {96}, {128}},
-                       .reduce = {{0}, {1}, {2}, {4}}};
     for (const BackEnd back_end : kBackEnds) {
       auto runtime = Runtime::open({});
       ASSERT_TRUE(runtime) << message_of(runtime);
       auto& opened = runtimes_.emplace(back_end, *std::move(runtime)).first->second;
       const auto added = add_sources_of(opened, back_end);
       ASSERT_TRUE(added) << message_of(added);
-      auto attention = Attention::create(opened, all);
+      auto attention = Attention::create(opened, all());
       ASSERT_TRUE(attention) << message_of(attention);
       attentions_.emplace(back_end, *std::move(attention));
       const auto report = opened.warmup();
@@ -57,6 +56,10 @@ class KimiK3MlaGpu : public ::testing::Test {
     driver_.reset();
   }
   void SetUp() override { KILN_REQUIRES_GPU(); }
+
+  static Programs all() {
+    return {.attend = {{16}, {32}, {48}, {64}, {96}, {128}}, .reduce = {{0}, {1}, {2}, {4}}};
+  }
 
   static Plan plan_for(HostCall& host) {
     const auto call = check(host.arguments());
@@ -304,6 +307,36 @@ TEST_F(KimiK3MlaGpu, NaNStaysWithTheRowsThatSeeIt) {
           << "packed row " << packed << ", dim " << at % kLatentDim;
     }
   }
+}
+
+TEST_F(KimiK3MlaGpu, IsTheSameWhicheverWarpsAreLate) {
+  auto changed = Runtime::open({});
+  ASSERT_TRUE(changed) << message_of(changed);
+  const Status added = add_changed_sources(*changed, kWarpsComeLate);
+  ASSERT_TRUE(added) << message_of(added);
+  const auto late = Attention::create(*changed, all());
+  ASSERT_TRUE(late) << message_of(late);
+  const auto report = changed->warmup();
+  ASSERT_TRUE(report) << message_of(report);
+  ASSERT_EQ(report->failed, 0u);
+  std::set<u32> row_tiles;
+  for (const Choices& choices : shapes()) {
+    HostCall host = make_call(choices, 2);
+    const Plan plan = plan_for(host);
+    row_tiles.insert(plan.row_tile);
+    SCOPED_TRACE(text_of(choices, plan, BackEnd::own));
+    const auto want = run(BackEnd::own, host);
+    DeviceCall call(*driver_, host, workspace_bytes(plan));
+    auto launches = late->prepare(call.arguments, plan);
+    ASSERT_TRUE(launches) << message_of(launches);
+    for (unsigned round = 0; round < 3; ++round) {
+      call.output.assign(host.output);
+      const Status launched = launches->launch(nullptr);
+      ASSERT_TRUE(launched) << message_of(launched);
+      ASSERT_EQ(call.bytes(), want) << "round " << round;
+    }
+  }
+  EXPECT_EQ(row_tiles.size(), 6u);
 }
 
 TEST_F(KimiK3MlaGpu, TheLayerTakesEveryStepWithoutACompile) {

@@ -132,6 +132,7 @@ void KimiK3MlaLongGpu::check_row(const Programmed& programmed, LongCache& cache,
   const bool two_terms = attend::weight_terms(made->plan.row_tile) == 2;
   expect_contract(errors, most_l2(made->plan.row_tile),
                   two_terms ? 0 : others.size() * kLatentDim / 10'000'000);
+  RecordProperty(std::string(row.name) + "_mismatches", std::to_string(errors.mismatches));
   RecordProperty(std::string(row.name) + "_largest", std::to_string(errors.largest));
   RecordProperty(std::string(row.name) + "_relative_l2", std::to_string(errors.relative_l2));
 }

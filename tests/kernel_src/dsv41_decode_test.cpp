@@ -280,9 +280,10 @@ TEST_F(SwapabProgram, CompilesWithEachChangeToIt) {
     auto changed = open();
     const auto added = kiln::test::add_changed_sources(changed, change->edits);
     ASSERT_TRUE(added) << message_of(added);
-    const auto decode = SwapabDecode::create(changed, change->key);
-    ASSERT_TRUE(decode) << message_of(decode);
-    const auto artifact = changed.artifact(decode->id(), "sm_90a");
+    const auto kernel = changed.add(change->padded_heads ? mega::spec_of(change->key)
+                                                         : swapab::spec_of(change->key));
+    ASSERT_TRUE(kernel) << message_of(kernel);
+    const auto artifact = changed.artifact(*kernel, "sm_90a");
     ASSERT_TRUE(artifact) << message_of(artifact) << artifact.error().detail();
     EXPECT_EQ(artifact->facts.log, "");
   }

@@ -159,7 +159,7 @@ TEST(KimiK3MlaPlan, TakesMoreRowsInTilesOf96WhereTheConstantsSayThatThatIsCheape
         Case{96, 12, 2, 342305, kWide, 11},   // in tiles of 96 a quarter of the pairs is idle
         Case{96, 8, 4, 342305, kWide, 11},    // 4 tiles of 96, but 3 wide ones
         Case{12, 1, 24, 342305, kTiles, 22},  // 3 of either
-        Case{96, 2, 512, 32768, kWide, 1}, Case{96, 8, 2, 8191, kTiles, 4}}) {
+        Case{96, 2, 512, 32768, kWide, 3}, Case{96, 8, 2, 8191, kTiles, 4}}) {
     const Plan made = plan_for({heads, batch, query, keys}, 132, kH200);
     EXPECT_EQ(made.route, route) << heads << " heads, " << batch << " x " << query;
     EXPECT_EQ(made.row_tile, route == kTiles ? 96u : 128u);
@@ -278,6 +278,17 @@ TEST(KimiK3MlaPlan, SplitsOnlyTheTailOfManyItemsWhereThatPays) {
   EXPECT_EQ(plan_for({128, 1, 144, 131072}, 148).num_split, 1u);
   // A tail behind so many waves that it does not count: 1536 items.
   EXPECT_EQ(plan_for({96, 1, 2048, 131072}, 148).unsplit_items, 0u);
+  // An H200: 1 % is enough there, 18 items behind 23 waves; and where equal splits of 96 items pay,
+  // those of 30 alone cost less.
+  EXPECT_EQ(plan_for({96, 1, 2048, 131072}, 132, kH200).unsplit_items, 1518u);
+  EXPECT_EQ(plan_for({96, 1, 2048, 131072}, 132, kH200).num_split, 7u);
+  const Plan some = plan_for({12, 2, 512, 32768}, 132, kH200);
+  EXPECT_EQ(some.unsplit_items, 66u);
+  EXPECT_EQ(some.num_split, 2u);
+  Constants all = kH200;
+  all.tail_or_all = false;
+  EXPECT_EQ(plan_for({12, 2, 512, 32768}, 132, all).unsplit_items, 0u);
+  EXPECT_EQ(plan_for({12, 2, 512, 32768}, 132, all).num_split, 2u);
   // A split that was asked for is one of all items.
   const Plan asked = plan_for({12, 1, 2048, 131072, 5}, 148);
   EXPECT_EQ(asked.unsplit_items, 0u);
@@ -497,6 +508,14 @@ reducer: w1; 3584 rows (w4 up to 256, w2 up to 1024, w1 above)
 row tile: 96, the largest; 8 tiles a request, 16 items in all
 split: 40, as asked for
 reducer: cta; 40 splits are more than 32
+)");
+  EXPECT_EQ(
+      all({12, 2, 512, 32768}, 132, kH200),
+      R"(route: wide; 6144 rows of a request are more than 96, and 32768 keys are at least 8192
+row tile: 128, what a pair of blocks takes; 48 tiles a request, 96 items in all
+split: 1; 96 items on 66 pairs of SMs cost 532.80 tile times, in 2 splits 417.60: 1.28 times as fast, and 1.15 is asked for
+tail split: 2; 30 items of the last wave; whole, the call costs 467.52 tile times, with them in 2 splits 398.79: 14.70 % less, and 1 % is asked for, and less than in equal splits of all
+reducer: w1; 3840 rows (w4 up to 256, w2 up to 1024, w1 above)
 )");
   EXPECT_EQ(
       all({96, 8, 2, 342305}, 132, kH200),

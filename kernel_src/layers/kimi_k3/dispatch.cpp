@@ -71,7 +71,7 @@ Result<u64> most_workspace_bytes(const Dispatch& dispatch) {
       KILN_TRY(const Plan made, plan_of(dispatch, {batch, tokens, layer.max_keys}));
       most = std::max(most, workspace_bytes(made));
       const u64 clusters = mla::clusters_of(dispatch.constants.sm_count, made.cluster_blocks);
-      if (made.items > mla::most_split_items(clusters)) break;
+      if (made.items > mla::most_split_items(clusters, dispatch.constants)) break;
     }
     if (tokens == layer.max_query) return most;
   }
