@@ -244,6 +244,10 @@ Status LaunchDescriptor::store_cluster(const Extent& cluster_blocks, const Exten
   return status;
 }
 
+int LaunchDescriptor::device() const noexcept {
+  return slot_->kernel->ordinal();
+}
+
 std::span<const std::byte> LaunchDescriptor::packed_arguments() const noexcept {
   if (slot_ == nullptr) return {};
   return {slot_->arguments, slot_->kernel->library().artifact().facts.parameter_bytes};

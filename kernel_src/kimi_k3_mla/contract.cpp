@@ -264,7 +264,7 @@ Status check_scales(const Arguments& given, Call& call) {
 
 // ---- memory
 
-Status check_devices(const Arguments& given) {
+Status check_devices(const Arguments& given, Call& call) {
   const struct {
     std::string_view name;
     int device;
@@ -283,6 +283,7 @@ Status check_devices(const Arguments& given) {
                           "it must be on device " + std::to_string(first->device) + ", where " +
                               std::string(first->name) + " is");
   }
+  call.device = first->device;
   return {};
 }
 
@@ -365,7 +366,7 @@ Result<Call> check(const Arguments& given) {
   if (const Status good = check_limits(given, call); !good) return good.error();
   if (const Status good = check_output(given); !good) return good.error();
   if (const Status good = check_scales(given, call); !good) return good.error();
-  if (const Status good = check_devices(given); !good) return good.error();
+  if (const Status good = check_devices(given, call); !good) return good.error();
   // An engine may have no memory behind what is empty.
   if (call.tokens == 0 || call.batch == 0) {
     call.tokens = 0;

@@ -98,6 +98,9 @@ class KILN_API LaunchDescriptor {
   /// Whether the node runs in the next launches of `graph`. Errors  driver_failed; no_device.
   Status set_enabled(CUgraphExec graph, CapturedLaunch captured, bool enabled) noexcept;
 
+  /// That of the kernel: what launch() needs a context of.
+  int device() const noexcept;
+
   /// The arguments as the kernel finds them: at the offsets of its own parameter table.
   std::span<const std::byte> packed_arguments() const noexcept;
 
