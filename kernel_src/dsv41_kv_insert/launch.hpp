@@ -52,7 +52,7 @@ class KILN_API KvInsert {
   Result<LaunchDescriptor> prepare(const Arguments& arguments, Overlap overlap = Overlap::no) const;
 
   /// Points a prepared launch at other arguments, of any number of tokens but zero. Allocates
-  /// nothing unless it fails.
+  /// nothing unless it fails. Requires a launch of a KvInsert with an equal key.
   /// Errors  invalid_argument as prepare()
   Status update(LaunchDescriptor& launch, const Arguments& arguments) const;
 

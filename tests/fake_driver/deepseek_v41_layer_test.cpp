@@ -179,6 +179,45 @@ TEST_F(DeepseekV41Steps, OfALayerThatReadsAnothersCacheWriteOnlyItsWindow) {
   EXPECT_NE(message_of(layer.update(*writing, step)).find("rows is null"), std::string::npos);
 }
 
+// As where an engine's list of layers, each with its launches, is off by one.
+TEST_F(DeepseekV41Steps, OfAnotherLayersLaunchesAreRefusedAndNothingIsLaunched) {
+  const auto layer = layer_of({.tp = 4, .ratio = 1});
+  const auto halved = layer_of({.tp = 4, .ratio = 2});
+  auto launches = layer.prepare(step_of(1));
+  ASSERT_TRUE(launches) << message_of(launches);
+  EXPECT_EQ(run(*launches).size(), 3u);
+  const auto launches_nothing = [&](StepLaunches& refused) {
+    driver_.forget();
+    const auto inserted = refused.insert(nullptr);
+    const auto attended = refused.attend(nullptr);
+    EXPECT_EQ(inserted.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(attended.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(attended).find("update() or prepare()"), std::string::npos)
+        << message_of(attended);
+    EXPECT_TRUE(driver_.launches().empty());
+  };
+  const auto updated = halved.update(*launches, step_of(1));
+  EXPECT_NE(message_of(updated).find("ratio is 1; this layer's is 2"), std::string::npos)
+      << message_of(updated);
+  launches_nothing(*launches);
+  ASSERT_TRUE(layer.update(*launches, step_of(2)));
+  EXPECT_EQ(run(*launches).size(), 3u);
+  // Half of a step is no step: the window's writer takes this one, attention does not.
+  Step wrong = step_of(3);
+  wrong.output = nullptr;
+  EXPECT_NE(message_of(layer.update(*launches, wrong)).find("output is null"), std::string::npos);
+  launches_nothing(*launches);
+
+  StepLaunches moved = *std::move(launches);
+  ASSERT_TRUE(layer.update(moved, step_of(1)));
+  StepLaunches none;
+  for (auto* empty : {&none, &*launches}) {
+    launches_nothing(*empty);
+    EXPECT_NE(message_of(layer.update(*empty, step_of(1))).find("launches are empty"),
+              std::string::npos);
+  }
+}
+
 TEST_F(DeepseekV41Steps, WithoutACompressedCacheAreOneWriteAndMega) {
   const auto layer = layer_of({.tp = 4, .ratio = 0});
   Step step = step_of(1);

@@ -1,5 +1,6 @@
 #include "kernel_src/layers/deepseek_v41/decode_attention.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "kernel_src/argument_checks.hpp"
@@ -71,14 +72,27 @@ decode::Arguments attention_arguments(const Step& step) {
           .tokens = step.tokens};
 }
 
+Error bad_launches(const std::string& what) {
+  return {ErrorCode::invalid_argument, "deepseek_v41: " + what};
+}
+
 }  // namespace
 
+Status StepLaunches::check() const noexcept {
+  if (chosen_ < attention_.size() && attention_[chosen_]) return {};
+  return bad_launches(
+      "there is no step to launch; update() or prepare() the launches first, and see that it "
+      "succeeds");
+}
+
 Status StepLaunches::insert(CUstream stream) noexcept {
+  if (Status good = check(); !good) return good;
   if (Status launched = insert_.launch(stream); !launched || !compressed_insert_) return launched;
   return compressed_insert_.launch(stream);
 }
 
 Status StepLaunches::attend(CUstream stream) noexcept {
+  if (Status good = check(); !good) return good;
   return attention_[chosen_].launch(stream);
 }
 
@@ -126,10 +140,21 @@ Status DecodeAttention::check_step(const Step& step) const {
   return {};
 }
 
+Status DecodeAttention::check_launches(const StepLaunches& launches) const {
+  if (!launches.insert_) return bad_launches("the launches are empty; prepare() them");
+  if (launches.layer_ == layer_) return {};
+  const auto theirs = key_values(launches.layer_), ours = key_values(layer_);
+  const auto [their, our] = std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end());
+  return bad_launches("the launches were prepared by a layer whose " + their->name + " is " +
+                      their->value + "; this layer's is " + our->value +
+                      ", so prepare() others with it");
+}
+
 Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
   if (const Status good = check_step(step); !good) return good.error();
   const decode::Arguments arguments = attention_arguments(step);
   StepLaunches launches;
+  launches.layer_ = layer_;
   KILN_TRY(launches.insert_, insert_.prepare(query_and_swa_arguments(step), Overlap::yes));
   if (step.compressed.rows != nullptr && compressed_insert_) {
     KILN_TRY(launches.compressed_insert_,
@@ -147,7 +172,9 @@ Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
 }
 
 Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
+  launches.chosen_ = launches.attention_.size();
   if (Status good = check_step(step); !good) return good;
+  if (Status good = check_launches(launches); !good) return good;
   if (step.compressed.rows != nullptr && !launches.compressed_insert_)
     return kCheck.wrong("compressed.rows", "given",
                         "the launches were prepared for a layer that writes no compressed cache");
@@ -161,8 +188,14 @@ Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
 
   launches.choice_ = choose_kernel(dispatch_, step.tokens, step.swa_slots);
   const auto use = [&](const auto& program, std::size_t place) {
-    launches.chosen_ = place;
-    return program.update(launches.attention_[place], attention_arguments(step));
+    LaunchDescriptor& attention = launches.attention_[place];
+    if (!attention)
+      return Status(
+          bad_launches("the launches were prepared by a layer for a device of another "
+                       "kind; prepare() others with this one"));
+    Status updated = program.update(attention, attention_arguments(step));
+    if (updated) launches.chosen_ = place;
+    return updated;
   };
   if (launches.choice_.kernel == DecodeKernel::swapab) return use(*swapab_, kSwapab);
   return step.swa_slots == layer_.window ? use(mega_, kMega) : use(*widened_, kWidened);
