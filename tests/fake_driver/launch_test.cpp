@@ -117,6 +117,16 @@ TEST_F(Launching, ArgumentsArriveByteForByte) {
   EXPECT_EQ(seen.argument<CUdeviceptr>(4), out);
 }
 
+// A kernel has no array parameter: one of 8 bytes would pass for the pointer that <<<>>> makes of
+// it.
+template <class T>
+concept IsArgument = requires(LaunchPool pool, LaunchDescriptor launch, const T& value) {
+  pool.prepare(Kernel(), LaunchShape(), 1, value);
+  launch.set_argument(0, value);
+};
+static_assert(IsArgument<const float*> && IsArgument<Sixteen> && IsArgument<std::array<float, 2>>);
+static_assert(!IsArgument<float[2]> && !IsArgument<char[8]> && !IsArgument<std::string>);
+
 TEST_F(Launching, ChangedArgumentsAndGridsArriveAndTheRestStays) {
   auto runtime = runtime_with({kLayoutSource});
   auto launch =
