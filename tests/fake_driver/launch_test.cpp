@@ -236,6 +236,31 @@ TEST_F(Launching, AFailedLaunchSaysSoAndTheNextOneGoes) {
   EXPECT_EQ(driver_.calls("cuLaunchKernelEx"), 3u);
 }
 
+// Of a server's many kernels, and though what failed may be the work of another.
+TEST_F(Launching, AFailureOfTheDriverNamesTheKernelAndWhatToLookAt) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch);
+  struct Case {
+    CUresult result;
+    std::string says;
+  };
+  for (const auto& [result, says] :
+       {Case{CUDA_ERROR_INVALID_HANDLE, "; launch of kernel plain: its stream, graph"},
+        Case{CUDA_ERROR_INVALID_CONTEXT, "; launch of kernel plain: make a context of device 0"},
+        Case{CUDA_ERROR_ILLEGAL_ADDRESS, "; launch of kernel plain: any work before it"},
+        Case{CUDA_ERROR_NOT_SUPPORTED, "; launch of kernel plain"}}) {
+    for (const auto* call : {"cuLaunchKernelEx", "cuGraphNodeSetEnabled"}) {
+      driver_.succeed(call);
+      driver_.fail(call, result);
+    }
+    for (const auto& status : {launch->launch(nullptr), launch->set_enabled(nullptr, {}, true)}) {
+      EXPECT_EQ(status.code(), ErrorCode::driver_failed);
+      EXPECT_NE(message_of(status).find(says), std::string::npos) << message_of(status);
+    }
+  }
+}
+
 TEST_F(Launching, NothingThatPreparationAcceptsIsRefusedByTheDriver) {
   auto runtime = runtime_with({kSharedSource});
   const auto kernel = get(runtime);
