@@ -15,6 +15,7 @@
 namespace kiln::kernels::dsv41_kv_insert {
 
 /// One call. All pointers are device pointers, multiples of 16 (`positions` and `slots`: of 8).
+/// What is written lies apart from what is read; it may lie in the gaps that strides leave.
 struct Arguments {
   const void* query = nullptr;              // [tokens, heads, 512] bf16; null without a query part
   void* padded_query = nullptr;             // [tokens, 32, 64, 16] bf16; null without a query part
