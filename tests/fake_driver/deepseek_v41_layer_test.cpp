@@ -176,7 +176,9 @@ TEST_F(DeepseekV41Steps, OfALayerThatReadsAnothersCacheWriteOnlyItsWindow) {
   // And one that writes cannot leave it out.
   auto writing = layer.prepare(step_of(1));
   ASSERT_TRUE(writing) << message_of(writing);
-  EXPECT_NE(message_of(layer.update(*writing, step)).find("rows is null"), std::string::npos);
+  EXPECT_NE(message_of(layer.update(*writing, step))
+                .find("deepseek_v41: step.compressed: dsv41_kv_insert: rows is null"),
+            std::string::npos);
 }
 
 // As where an engine's list of layers, each with its launches, is off by one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "kernel_src/argument_checks.hpp"
 
@@ -74,6 +75,12 @@ decode::Arguments attention_arguments(const Step& step) {
 
 Error bad_launches(const std::string& what) {
   return {ErrorCode::invalid_argument, "deepseek_v41: " + what};
+}
+
+/// Of the writer of the compressed cache, whose arguments have the names of the window's.
+Error of_compressed(const Error& error) {
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  return {error.code(), "deepseek_v41: step.compressed: " + error.message()};
 }
 
 }  // namespace
@@ -157,8 +164,10 @@ Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
   launches.layer_ = layer_;
   KILN_TRY(launches.insert_, insert_.prepare(query_and_swa_arguments(step), Overlap::yes));
   if (step.compressed.rows != nullptr && compressed_insert_) {
-    KILN_TRY(launches.compressed_insert_,
-             compressed_insert_->prepare(insert_arguments(step, step.compressed), Overlap::yes));
+    auto prepared =
+        compressed_insert_->prepare(insert_arguments(step, step.compressed), Overlap::yes);
+    if (!prepared) return of_compressed(prepared.error());
+    launches.compressed_insert_ = *std::move(prepared);
   }
   KILN_TRY(launches.attention_[kMega], mega_.prepare(arguments, Overlap::yes));
   if (swapab_) {
@@ -184,7 +193,7 @@ Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
     if (Status good = compressed_insert_->update(launches.compressed_insert_,
                                                  insert_arguments(step, step.compressed));
         !good)
-      return good;
+      return of_compressed(good.error());
 
   launches.choice_ = choose_kernel(dispatch_, step.tokens, step.swa_slots);
   const auto use = [&](const auto& program, std::size_t place) {
