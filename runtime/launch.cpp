@@ -144,7 +144,7 @@ Status LaunchDescriptor::launch(CUstream stream) noexcept {
         *slot.kernel, ErrorCode::capture_active,
         "the legacy default stream would join a capture that another stream of this "
         "context is in; launch into that stream, or after the capture");
-  return driver_error(*slot.kernel, "cuLaunchKernelEx", result);
+  return slot.kernel->library().failed("cuLaunchKernelEx", result);
 }
 
 Status LaunchDescriptor::set_argument_bytes(std::size_t index, const void* data,

@@ -37,32 +37,6 @@ CUfunction function_of(const LoadedKernel& kernel) {
   return reinterpret_cast<CUfunction>(kernel.library().kernel());
 }
 
-/// What to look at where the driver refuses a launch; empty where its answer says it.
-std::string cure_of(CUresult result, int device) {
-  switch (result) {
-    case CUDA_ERROR_INVALID_HANDLE:
-      return ": its stream, graph or node was destroyed, or is of another context";
-    case CUDA_ERROR_INVALID_CONTEXT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-      return ": make a context of device " + std::to_string(device) + " current on this thread";
-    // These come late, with whatever is called next.
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-      return ": any work before it in this context may be what failed, and the context is lost; "
-             "with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, it shows which";
-    default:
-      return {};
-  }
-}
-
 Status check_block(const LoadedKernel& kernel, const LaunchShape& shape) {
   const auto& limits = kernel.limits();
   const auto threads = volume_of(shape.block_threads);
@@ -170,13 +144,6 @@ Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string
   return Error(code, "launch of kernel " + kernel.library().artifact().facts.kernel + ": " + what);
 }
 
-Error driver_error(const LoadedKernel& kernel, const char* call, CUresult result) {
-  return Error::from_driver(call, static_cast<int>(result),
-                            kernel.library().driver().name_of(result),
-                            "launch of kernel " + kernel.library().artifact().facts.kernel +
-                                cure_of(result, kernel.ordinal()));
-}
-
 Status check_current_device(const LoadedKernel& kernel) {
   KILN_TRY(const auto current, kernel.library().driver().current_device());
   if (current == kernel.ordinal()) return {};
@@ -278,7 +245,7 @@ Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
   const auto result = api.cuOccupancyMaxActiveClusters(&active, function_of(kernel), &config);
   if (result == CUDA_SUCCESS && active > 0) return {};
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_CLUSTER_SIZE)
-    return driver_error(kernel, "cuOccupancyMaxActiveClusters", result);
+    return kernel.library().failed("cuOccupancyMaxActiveClusters", result);
   // The largest size there is, of any shape: asked without the attribute that does not fit.
   auto plain = config;
   plain.numAttrs = 0;
@@ -299,14 +266,15 @@ Result<std::uint64_t> most_resident_blocks(const LoadedKernel& kernel, const Ext
   int count = 0;
   if (volume_of(cluster) > 1) {
     const auto result = api.cuOccupancyMaxActiveClusters(&count, function_of(kernel), &config);
-    if (result != CUDA_SUCCESS) return driver_error(kernel, "cuOccupancyMaxActiveClusters", result);
+    if (result != CUDA_SUCCESS)
+      return kernel.library().failed("cuOccupancyMaxActiveClusters", result);
     return static_cast<std::uint64_t>(count) * volume_of(cluster);
   }
   const auto threads = static_cast<int>(config.blockDimX * config.blockDimY * config.blockDimZ);
   const auto result = api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
       &count, function_of(kernel), threads, config.sharedMemBytes);
   if (result != CUDA_SUCCESS)
-    return driver_error(kernel, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+    return kernel.library().failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
   return static_cast<std::uint64_t>(count) * kernel.limits().sm_count;
 }
 

@@ -22,9 +22,6 @@ std::uint64_t volume_of(const Extent& extent) noexcept;
 /// "launch of kernel <name>: <what>".
 Error launch_error(const LoadedKernel& kernel, ErrorCode code, const std::string& what);
 
-/// A driver's call about a launch that failed: which kernel's, and what to look at.
-Error driver_error(const LoadedKernel& kernel, const char* call, CUresult result);
-
 /// The driver answers and loads for the current context.
 /// Errors  no_device when that is one of another device, or none is current; driver_failed
 Status check_current_device(const LoadedKernel& kernel);

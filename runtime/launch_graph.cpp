@@ -29,7 +29,7 @@ Result<Capture> capture_of(const LoadedKernel& kernel, CUstream stream) {
                                               &capture.last, &edges, &capture.last_count)
           : api.cuStreamGetCaptureInfo_v11030(stream, &state, nullptr, &capture.graph,
                                               &capture.last, &capture.last_count);
-  if (result != CUDA_SUCCESS) return driver_error(kernel, "cuStreamGetCaptureInfo", result);
+  if (result != CUDA_SUCCESS) return kernel.library().failed("cuStreamGetCaptureInfo", result);
   return capture;
 }
 
@@ -49,7 +49,7 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
     return launch_error(*slot_->kernel, ErrorCode::capture_active,
                         "the legacy default stream cannot be captured, and another stream of this "
                         "context is being; capture into that one");
-  if (result != CUDA_SUCCESS) return driver_error(*slot_->kernel, "cuStreamIsCapturing", result);
+  if (result != CUDA_SUCCESS) return slot_->kernel->library().failed("cuStreamIsCapturing", result);
   if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         state == CU_STREAM_CAPTURE_STATUS_NONE
@@ -107,7 +107,7 @@ Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noex
   const auto& api = slot.kernel->library().driver();
   const auto result = api.cuGraphExecKernelNodeSetParams(graph, captured.node, &node);
   if (result == CUDA_SUCCESS) return {};
-  return driver_error(*slot.kernel, "cuGraphExecKernelNodeSetParams", result);
+  return slot.kernel->library().failed("cuGraphExecKernelNodeSetParams", result);
 }
 
 Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
@@ -118,7 +118,7 @@ Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
   const auto& api = slot_->kernel->library().driver();
   const auto result = api.cuGraphNodeSetEnabled(graph, captured.node, enabled ? 1 : 0);
   if (result == CUDA_SUCCESS) return {};
-  return driver_error(*slot_->kernel, "cuGraphNodeSetEnabled", result);
+  return slot_->kernel->library().failed("cuGraphNodeSetEnabled", result);
 }
 
 }  // namespace kiln

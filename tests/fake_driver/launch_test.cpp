@@ -246,10 +246,10 @@ TEST_F(Launching, AFailureOfTheDriverNamesTheKernelAndWhatToLookAt) {
     std::string says;
   };
   for (const auto& [result, says] :
-       {Case{CUDA_ERROR_INVALID_HANDLE, "; launch of kernel plain: its stream, graph"},
-        Case{CUDA_ERROR_INVALID_CONTEXT, "; launch of kernel plain: make a context of device 0"},
-        Case{CUDA_ERROR_ILLEGAL_ADDRESS, "; launch of kernel plain: any work before it"},
-        Case{CUDA_ERROR_NOT_SUPPORTED, "; launch of kernel plain"}}) {
+       {Case{CUDA_ERROR_INVALID_HANDLE, "; kernel plain (sm_90a): its stream, graph"},
+        Case{CUDA_ERROR_INVALID_CONTEXT, "; kernel plain (sm_90a): make a context of its device"},
+        Case{CUDA_ERROR_ILLEGAL_ADDRESS, "; kernel plain (sm_90a): any work before it"},
+        Case{CUDA_ERROR_NOT_SUPPORTED, "; kernel plain (sm_90a)"}}) {
     for (const auto* call : {"cuLaunchKernelEx", "cuGraphNodeSetEnabled"}) {
       driver_.succeed(call);
       driver_.fail(call, result);
@@ -259,6 +259,12 @@ TEST_F(Launching, AFailureOfTheDriverNamesTheKernelAndWhatToLookAt) {
       EXPECT_NE(message_of(status).find(says), std::string::npos) << message_of(status);
     }
   }
+  auto late = runtime_with({kSharedSource});
+  driver_.fail("cuLibraryLoadData", CUDA_ERROR_OUT_OF_MEMORY);
+  const auto kernel = late.get({0});
+  EXPECT_NE(message_of(kernel).find("kernel plain (sm_90a): the device has no memory left for it"),
+            std::string::npos)
+      << message_of(kernel);
 }
 
 TEST_F(Launching, NothingThatPreparationAcceptsIsRefusedByTheDriver) {
