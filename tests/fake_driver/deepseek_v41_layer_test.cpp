@@ -209,6 +209,9 @@ TEST_F(DeepseekV41Steps, OfAnotherLayersLaunchesAreRefusedAndNothingIsLaunched) 
   wrong.output = nullptr;
   EXPECT_NE(message_of(layer.update(*launches, wrong)).find("output is null"), std::string::npos);
   launches_nothing(*launches);
+  EXPECT_NE(message_of(layer.update(*launches, step_of(0)))
+                .find("deepseek_v41: tokens is 0; launch nothing for a step without any"),
+            std::string::npos);
 
   StepLaunches moved = *std::move(launches);
   ASSERT_TRUE(layer.update(moved, step_of(1)));

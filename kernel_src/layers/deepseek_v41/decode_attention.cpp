@@ -135,6 +135,8 @@ Result<DecodeAttention> DecodeAttention::create(Runtime& runtime, const LayerOpt
 }
 
 Status DecodeAttention::check_step(const Step& step) const {
+  if (step.tokens == 0)
+    return kCheck.wrong("tokens", "0", "launch nothing for a step without any; padding counts");
   const u32 widened = layer_.widened_window;
   if (step.swa_slots != layer_.window && (widened == 0 || step.swa_slots != widened))
     return kCheck.wrong(
