@@ -22,6 +22,10 @@ std::string text_of(float value) {
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
 }
 
+Range range_of(std::string_view name, const void* from, std::uint64_t bytes) noexcept {
+  return {name, reinterpret_cast<std::uintptr_t>(from), from == nullptr ? 0 : bytes};
+}
+
 Error ArgumentChecks::wrong(std::string_view name, const std::string& value,
                             const std::string& allowed) const {
   return {ErrorCode::invalid_argument,
@@ -45,6 +49,18 @@ Status ArgumentChecks::stride(std::string_view name, std::uint64_t stride, std::
   return wrong(
       name, std::to_string(stride),
       "it must be " + of + "from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+Status ArgumentChecks::apart(const Range& written, std::span<const Range> others) const {
+  for (const Range& other : others) {
+    if (written.bytes == 0 || other.bytes == 0) continue;
+    const bool over = written.begin < other.begin ? other.begin - written.begin < written.bytes
+                                                  : written.begin - other.begin < other.bytes;
+    if (over)
+      return wrong(written.name, "over " + std::string(other.name),
+                   "what is written must lie apart from all else; give it memory of its own");
+  }
+  return {};
 }
 
 }  // namespace kiln::kernels

@@ -56,7 +56,8 @@ void let_go(const LoadedKernel* kernel) {
 }  // namespace
 
 Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) noexcept {
-  const auto& api = kernel->library().driver();
+  const auto& library = kernel->library();
+  const auto& api = library.driver();
   // A server that captures again and again opens no other Runtime. The caller holds this kernel, so
   // that nothing is unloaded.
   let_go(kernel.get());
@@ -67,13 +68,13 @@ Status keep_in_graph(CUgraph graph, std::shared_ptr<const LoadedKernel> kernel) 
   if (const auto result = api.cuUserObjectCreate(&object, kept, &graph_is_gone, 1,
                                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
       result != CUDA_SUCCESS) {
-    auto error = api.failed("cuUserObjectCreate", result);
+    auto error = library.failed("cuUserObjectCreate", result);
     delete kept;
     return error;
   }
   const auto result = api.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
   if (result == CUDA_SUCCESS) return {};
-  auto error = api.failed("cuGraphRetainUserObject", result);
+  auto error = library.failed("cuGraphRetainUserObject", result);
   api.cuUserObjectRelease(object, 1);
   return error;
 }

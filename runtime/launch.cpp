@@ -144,7 +144,7 @@ Status LaunchDescriptor::launch(CUstream stream) noexcept {
         *slot.kernel, ErrorCode::capture_active,
         "the legacy default stream would join a capture that another stream of this "
         "context is in; launch into that stream, or after the capture");
-  return slot.kernel->library().driver().failed("cuLaunchKernelEx", result);
+  return slot.kernel->library().failed("cuLaunchKernelEx", result);
 }
 
 Status LaunchDescriptor::set_argument_bytes(std::size_t index, const void* data,
@@ -242,6 +242,10 @@ Status LaunchDescriptor::store_cluster(const Extent& cluster_blocks, const Exten
     slot.most_resident_blocks = std::get<2>(old);
   }
   return status;
+}
+
+int LaunchDescriptor::device() const noexcept {
+  return slot_->kernel->ordinal();
 }
 
 std::span<const std::byte> LaunchDescriptor::packed_arguments() const noexcept {

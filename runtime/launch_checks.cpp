@@ -136,7 +136,7 @@ std::string text_of(const Extent& extent) {
 
 std::uint64_t volume_of(const Extent& extent) noexcept {
   const auto area = std::uint64_t{extent.x} * extent.y;
-  if (area > UINT32_MAX && extent.z != 0) return UINT64_MAX;
+  if (extent.z != 0 && area > UINT64_MAX / extent.z) return UINT64_MAX;
   return area * extent.z;
 }
 
@@ -245,7 +245,7 @@ Status check_cluster_fits(const LoadedKernel& kernel, const Extent& cluster,
   const auto result = api.cuOccupancyMaxActiveClusters(&active, function_of(kernel), &config);
   if (result == CUDA_SUCCESS && active > 0) return {};
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_CLUSTER_SIZE)
-    return api.failed("cuOccupancyMaxActiveClusters", result);
+    return kernel.library().failed("cuOccupancyMaxActiveClusters", result);
   // The largest size there is, of any shape: asked without the attribute that does not fit.
   auto plain = config;
   plain.numAttrs = 0;
@@ -266,14 +266,15 @@ Result<std::uint64_t> most_resident_blocks(const LoadedKernel& kernel, const Ext
   int count = 0;
   if (volume_of(cluster) > 1) {
     const auto result = api.cuOccupancyMaxActiveClusters(&count, function_of(kernel), &config);
-    if (result != CUDA_SUCCESS) return api.failed("cuOccupancyMaxActiveClusters", result);
+    if (result != CUDA_SUCCESS)
+      return kernel.library().failed("cuOccupancyMaxActiveClusters", result);
     return static_cast<std::uint64_t>(count) * volume_of(cluster);
   }
   const auto threads = static_cast<int>(config.blockDimX * config.blockDimY * config.blockDimZ);
   const auto result = api.cuOccupancyMaxActiveBlocksPerMultiprocessor(
       &count, function_of(kernel), threads, config.sharedMemBytes);
   if (result != CUDA_SUCCESS)
-    return api.failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+    return kernel.library().failed("cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
   return static_cast<std::uint64_t>(count) * kernel.limits().sm_count;
 }
 

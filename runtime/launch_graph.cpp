@@ -17,7 +17,8 @@ struct Capture {
 };
 
 // The capture that `stream` is in.
-Result<Capture> capture_of(const DriverApi& api, CUstream stream) {
+Result<Capture> capture_of(const LoadedKernel& kernel, CUstream stream) {
+  const auto& api = kernel.library().driver();
   Capture capture;
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
   // Asked for only because the driver refuses to leave a programmatic edge out.
@@ -28,7 +29,7 @@ Result<Capture> capture_of(const DriverApi& api, CUstream stream) {
                                               &capture.last, &edges, &capture.last_count)
           : api.cuStreamGetCaptureInfo_v11030(stream, &state, nullptr, &capture.graph,
                                               &capture.last, &capture.last_count);
-  if (result != CUDA_SUCCESS) return api.failed("cuStreamGetCaptureInfo", result);
+  if (result != CUDA_SUCCESS) return kernel.library().failed("cuStreamGetCaptureInfo", result);
   return capture;
 }
 
@@ -48,7 +49,7 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
     return launch_error(*slot_->kernel, ErrorCode::capture_active,
                         "the legacy default stream cannot be captured, and another stream of this "
                         "context is being; capture into that one");
-  if (result != CUDA_SUCCESS) return api.failed("cuStreamIsCapturing", result);
+  if (result != CUDA_SUCCESS) return slot_->kernel->library().failed("cuStreamIsCapturing", result);
   if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         state == CU_STREAM_CAPTURE_STATUS_NONE
@@ -58,7 +59,7 @@ Status LaunchDescriptor::check_capture(CUstream stream) const noexcept {
 }
 
 Status LaunchDescriptor::keep_in_graph_of(CUstream stream) const noexcept {
-  KILN_TRY(const auto capture, capture_of(slot_->kernel->library().driver(), stream));
+  KILN_TRY(const auto capture, capture_of(*slot_->kernel, stream));
   return keep_in_graph(capture.graph, slot_->kernel);
 }
 
@@ -67,7 +68,7 @@ Result<CapturedLaunch> LaunchDescriptor::capture(CUstream stream) noexcept {
   if (auto status = launch(stream); !status) return status.error();
 
   // What the stream depends on right after the launch is that launch and nothing else.
-  KILN_TRY(const auto capture, capture_of(slot_->kernel->library().driver(), stream));
+  KILN_TRY(const auto capture, capture_of(*slot_->kernel, stream));
   if (capture.last_count != 1)
     return launch_error(*slot_->kernel, ErrorCode::driver_failed,
                         "the stream depends on " + std::to_string(capture.last_count) +
@@ -106,7 +107,7 @@ Status LaunchDescriptor::update(CUgraphExec graph, CapturedLaunch captured) noex
   const auto& api = slot.kernel->library().driver();
   const auto result = api.cuGraphExecKernelNodeSetParams(graph, captured.node, &node);
   if (result == CUDA_SUCCESS) return {};
-  return api.failed("cuGraphExecKernelNodeSetParams", result);
+  return slot.kernel->library().failed("cuGraphExecKernelNodeSetParams", result);
 }
 
 Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
@@ -117,7 +118,7 @@ Status LaunchDescriptor::set_enabled(CUgraphExec graph, CapturedLaunch captured,
   const auto& api = slot_->kernel->library().driver();
   const auto result = api.cuGraphNodeSetEnabled(graph, captured.node, enabled ? 1 : 0);
   if (result == CUDA_SUCCESS) return {};
-  return api.failed("cuGraphNodeSetEnabled", result);
+  return slot_->kernel->library().failed("cuGraphNodeSetEnabled", result);
 }
 
 }  // namespace kiln

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,35 @@ bool means_unsupported(CUresult result) {
          result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || result == CUDA_ERROR_INVALID_SOURCE;
 }
 
+// What to look at where a call for a kernel fails; empty where the driver's answer says it.
+std::string_view cure_of(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return ": the device has no memory left for it; load kernels, as warmup() does, before the "
+             "memory is given away";
+    case CUDA_ERROR_INVALID_HANDLE:
+      return ": its stream, graph or node was destroyed, or is of another context";
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+      return ": make a context of its device current on this thread";
+    // These come late, with whatever is called next.
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+      return ": any work before it in this context may be what failed, and the context is lost; "
+             "with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, it shows which";
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 Library::Library(std::shared_ptr<const DriverApi> driver, Artifact artifact,
@@ -32,17 +62,24 @@ Library::Library(std::shared_ptr<const DriverApi> driver, Artifact artifact,
       log_(std::move(log)),
       generation_(fork_generation()) {}
 
+Error Library::failed(const char* call, CUresult result) const {
+  return Error::from_driver(call, static_cast<int>(result), driver_->name_of(result),
+                            subject(artifact_.facts).append(cure_of(result)));
+}
+
 namespace {
 
 // The driver's view of the parameters, where it tells it, against the table of the cubin that
 // arguments are packed by.
-Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFacts& facts) {
+Status check_parameters(const Library& library) {
+  const auto& api = library.driver();
+  const auto& facts = library.artifact().facts;
   if (api.cuKernelGetParamInfo_v12040 == nullptr) return {};
   for (std::size_t i = 0; i < facts.parameters.size(); ++i) {
     std::size_t offset = 0, bytes = 0;
-    const auto result = api.cuKernelGetParamInfo_v12040(kernel, i, &offset, &bytes);
+    const auto result = api.cuKernelGetParamInfo_v12040(library.kernel(), i, &offset, &bytes);
     const auto& parameter = facts.parameters[i];
-    if (result != CUDA_SUCCESS) return api.failed("cuKernelGetParamInfo", result);
+    if (result != CUDA_SUCCESS) return library.failed("cuKernelGetParamInfo", result);
     if (offset != parameter.offset || bytes != parameter.bytes)
       return Error(ErrorCode::driver_failed,
                    subject(facts) + ": parameter " + std::to_string(i) + " is at " +
@@ -52,7 +89,7 @@ Status check_parameters(const DriverApi& api, CUkernel kernel, const ArtifactFac
                        " by the driver; please report this");
   }
   std::size_t offset = 0, bytes = 0;
-  if (api.cuKernelGetParamInfo_v12040(kernel, facts.parameters.size(), &offset, &bytes) ==
+  if (api.cuKernelGetParamInfo_v12040(library.kernel(), facts.parameters.size(), &offset, &bytes) ==
       CUDA_SUCCESS)
     return Error(ErrorCode::driver_failed,
                  subject(facts) + ": it has " + std::to_string(facts.parameters.size()) +
@@ -90,15 +127,15 @@ Result<std::shared_ptr<const Library>> Library::load(std::shared_ptr<const Drive
             ". If the driver is the older one, update it or compile with an NVRTC of its version");
   }
   // Of the device and not of the cubin: no memory, or a kernel that failed before.
-  if (result != CUDA_SUCCESS) return api.failed("cuLibraryLoadData", result);
+  if (result != CUDA_SUCCESS) return library->failed("cuLibraryLoadData", result);
   const auto found =
       api.cuLibraryGetKernel(&library->kernel_, library->library_, facts.symbol.c_str());
   if (found == CUDA_ERROR_NOT_FOUND)
     return Error(ErrorCode::driver_failed,
                  subject(facts) + ": the driver finds no kernel " + facts.symbol +
                      " in the cubin: " + api.failed("cuLibraryGetKernel", found).message());
-  if (found != CUDA_SUCCESS) return api.failed("cuLibraryGetKernel", found);
-  if (auto status = check_parameters(api, library->kernel_, facts); !status) return status.error();
+  if (found != CUDA_SUCCESS) return library->failed("cuLibraryGetKernel", found);
+  if (auto status = check_parameters(*library); !status) return status.error();
   return std::shared_ptr<const Library>(library);
 }
 
@@ -115,7 +152,8 @@ Library::~Library() {
 
 namespace {
 
-Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CUdevice device) {
+Result<LoadedKernel::Limits> limits_of(const Library& library, CUdevice device) {
+  const auto& api = library.driver();
   int opt_in = 0, sms = 0, window = 0, clusters = 0, cooperative = 0;
   int block[3] = {}, grid[3] = {};
   const std::pair<CUdevice_attribute, int*> of_device[] = {
@@ -133,7 +171,7 @@ Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CU
   for (const auto& [attribute, value] : of_device)
     if (const auto result = api.cuDeviceGetAttribute(value, attribute, device);
         result != CUDA_SUCCESS)
-      return api.failed("cuDeviceGetAttribute", result);
+      return library.failed("cuDeviceGetAttribute", result);
   int fixed = 0, threads = 0;
   int cluster[3] = {};
   const std::pair<CUfunction_attribute, int*> of_kernel[] = {
@@ -143,9 +181,9 @@ Result<LoadedKernel::Limits> limits_of(const DriverApi& api, CUkernel kernel, CU
       {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, &cluster[1]},
       {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, &cluster[2]}};
   for (const auto& [attribute, value] : of_kernel)
-    if (const auto result = api.cuKernelGetAttribute(value, attribute, kernel, device);
+    if (const auto result = api.cuKernelGetAttribute(value, attribute, library.kernel(), device);
         result != CUDA_SUCCESS)
-      return api.failed("cuKernelGetAttribute", result);
+      return library.failed("cuKernelGetAttribute", result);
   const auto extent = [](const int(&size)[3]) {
     return Extent{static_cast<unsigned>(size[0]), static_cast<unsigned>(size[1]),
                   static_cast<unsigned>(size[2])};
@@ -173,21 +211,21 @@ Result<std::shared_ptr<const LoadedKernel>> LoadedKernel::prepare(
 
   CUdevice device = 0;
   if (const auto result = api.cuDeviceGet(&device, ordinal); result != CUDA_SUCCESS)
-    return api.failed("cuDeviceGet", result);
-  KILN_TRY(loaded->limits_, limits_of(api, kernel, device));
+    return loaded->library().failed("cuDeviceGet", result);
+  KILN_TRY(loaded->limits_, limits_of(loaded->library(), device));
   // To all that the device has left, once: a limit set per launch could undercut a launch that is
   // being made by another thread.
   const auto most = static_cast<int>(loaded->limits_.dynamic_shared_bytes);
   if (const auto result = api.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                    most, kernel, device);
       result != CUDA_SUCCESS)
-    return api.failed("cuKernelSetAttribute", result);
+    return loaded->library().failed("cuKernelSetAttribute", result);
   // Clusters of more than 8 blocks need this switch.
   if (loaded->limits_.clusters)
     if (const auto result = api.cuKernelSetAttribute(
             CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel, device);
         result != CUDA_SUCCESS)
-      return api.failed("cuKernelSetAttribute", result);
+      return loaded->library().failed("cuKernelSetAttribute", result);
 
   // With lazy loading the module reaches a context at its first launch; asking for the function
   // brings that forward to now. Without a current context of this device there is nothing to load.
@@ -203,10 +241,10 @@ Status LoadedKernel::bring_into_context() const noexcept {
   CUfunction function = nullptr;
   if (const auto result = api.cuKernelGetFunction(&function, library_->kernel());
       result != CUDA_SUCCESS)
-    return api.failed("cuKernelGetFunction", result);
+    return library_->failed("cuKernelGetFunction", result);
   CUcontext context = nullptr;
   if (const auto result = api.cuCtxGetCurrent(&context); result != CUDA_SUCCESS)
-    return api.failed("cuCtxGetCurrent", result);
+    return library_->failed("cuCtxGetCurrent", result);
   const auto place = next_context_.fetch_add(1, std::memory_order_relaxed) % contexts_.size();
   contexts_[place].store(context, std::memory_order_relaxed);
   return {};
@@ -216,7 +254,7 @@ Status LoadedKernel::be_in_context() const {
   const auto& api = library_->driver();
   CUcontext context = nullptr;
   if (const auto result = api.cuCtxGetCurrent(&context); result != CUDA_SUCCESS)
-    return api.failed("cuCtxGetCurrent", result);
+    return library_->failed("cuCtxGetCurrent", result);
   for (const auto& known : contexts_)
     if (known.load(std::memory_order_relaxed) == context) return {};
   if (api.capture_is_visible())

@@ -37,6 +37,8 @@ class Library {
     return artifact_.facts.parameters;
   }
   unsigned generation() const noexcept { return generation_; }
+  /// A driver's call that failed for this kernel: its name, and what to look at.
+  Error failed(const char* call, CUresult result) const;
 
  private:
   Library(std::shared_ptr<const DriverApi> driver, Artifact artifact,

@@ -39,10 +39,15 @@ std::size_t Registry::Hash::operator()(const KernelSpec* spec) const noexcept {
   return hash;
 }
 
+std::uint32_t Registry::next_number() noexcept {
+  static std::atomic<std::uint32_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 Result<KernelId> Registry::add(const KernelSpec& spec, KnownProgram known) {
   const std::lock_guard lock(mutex_);
   const auto size = size_.load(std::memory_order_relaxed);
-  if (const auto same = known_.find(&spec); same != known_.end()) return KernelId{same->second};
+  if (const auto same = known_.find(&spec); same != known_.end()) return id_of(same->second);
   if (size == kChunk * kChunks)
     return Error(ErrorCode::unsupported, "kernel " + spec.name + ": a Runtime holds at most " +
                                              std::to_string(kChunk * kChunks) +
@@ -53,7 +58,7 @@ Result<KernelId> Registry::add(const KernelSpec& spec, KnownProgram known) {
   slot = std::make_unique<Registered>(spec, std::move(known));
   known_.emplace(&slot->spec(), size);
   size_.store(size + 1, std::memory_order_release);
-  return KernelId{size};
+  return id_of(size);
 }
 
 }  // namespace kiln

@@ -66,10 +66,13 @@ class Registry {
   Result<KernelId> add(const KernelSpec& spec, KnownProgram known = {});
   /// Null for an id that is not of this registry.
   Registered* at(KernelId id) const noexcept {
-    return id.index < size_.load(std::memory_order_acquire)
+    const bool own = id.runtime == number_ || id.runtime == 0;
+    return own && id.index < size_.load(std::memory_order_acquire)
                ? chunks_[id.index / kChunk][id.index % kChunk].get()
                : nullptr;
   }
+  /// Of the kernel at a place below size().
+  KernelId id_of(std::uint32_t index) const noexcept { return {index, number_}; }
   std::uint32_t size() const noexcept { return size_.load(std::memory_order_acquire); }
 
  private:
@@ -83,6 +86,9 @@ class Registry {
     bool operator()(const KernelSpec* a, const KernelSpec* b) const noexcept { return *a == *b; }
   };
 
+  static std::uint32_t next_number() noexcept;
+
+  const std::uint32_t number_ = next_number();
   ForkMutex mutex_;
   /// The spec of each slot, to find an equal one among thousands.
   std::unordered_map<const KernelSpec*, std::uint32_t, Hash, Equal> known_;

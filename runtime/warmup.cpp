@@ -35,14 +35,14 @@ void count(WarmupReport& report) {
   }
 }
 
-Status check(const WarmupOptions& options, unsigned jobs, std::uint32_t registered) {
+Status check(const WarmupOptions& options, unsigned jobs, const Registry& registry) {
   if (jobs > kMostJobs)
     return Error(ErrorCode::invalid_argument,
                  "warmup: " + std::to_string(jobs) + " jobs are asked for; at most " +
                      std::to_string(kMostJobs) + ", or 0 for as many as there are processors");
   for (const auto& group : options.groups)
     for (const auto id : group.kernels)
-      if (group.name.empty() || id.index >= registered)
+      if (group.name.empty() || registry.at(id) == nullptr)
         return Error(ErrorCode::invalid_argument,
                      "warmup: group \"" + group.name + "\" " +
                          (group.name.empty() ? std::string("has no name; give it one")
@@ -172,7 +172,7 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
       distinct.push_back(architecture);
   const auto registered = state.registry.size();
   const auto jobs = options.jobs != 0 ? options.jobs : state.options.jobs;
-  if (auto status = check(options, jobs, registered); !status) return status.error();
+  if (auto status = check(options, jobs, state.registry); !status) return status.error();
   KILN_TRY(const auto devices, devices_to_load_on(state, options));
   const auto depth = options.depth.value_or(Depth::launch_ready);
 
@@ -184,8 +184,9 @@ Result<WarmupReport> Runtime::warmup(const WarmupOptions& options) {
   }
   for (std::uint32_t index = 0; index < registered; ++index) {
     const auto rank = ranks.find(index);
+    const auto id = state.registry.id_of(index);
     for (const auto& architecture : distinct)
-      run->add({index}, state.registry.at({index})->spec(), architecture,
+      run->add(id, state.registry.at(id)->spec(), architecture,
                rank != ranks.end() ? options.groups[rank->second].name : std::string(),
                rank != ranks.end() ? rank->second : options.groups.size());
   }

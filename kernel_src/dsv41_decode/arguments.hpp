@@ -38,6 +38,7 @@ namespace kiln::kernels::dsv41_decode {
 //   NaN in out      data byte 0x7f; it plays no part in its block's scale
 //   sign of zero    promised nowhere
 //
+// What is written lies apart from what is read; it may lie in the gaps that strides leave.
 // Scores and sums must fit fp32: what overflows it is not promised. Memory that no valid entry
 // names is never looked at; query heads from Key::heads on have no influence. Written are the data
 // and scale bytes of live heads and nothing else: whole groups with 8 heads or more.

@@ -1,6 +1,8 @@
 #include "kernel_src/dsv41_decode/launch.hpp"
 
+#include <array>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "kernel_src/argument_checks.hpp"
@@ -107,6 +109,31 @@ Status check_output(const Key& key, const Arguments& arguments) {
                           std::to_string((columns - 1) * column + tokens));
 }
 
+// Of what has strides only the beginning counts: other things may lie in its gaps.
+Status check_apart(const Key& key, const Arguments& a) {
+  const std::uint64_t whole_groups = key.heads / kGroupHeads;
+  const Range data =
+      range_of("output", a.output,
+               whole_groups == 0 ? kOutputBlock : whole_groups * kGroupHeads * dsv41::kHeadDim);
+  const std::uint64_t compressed = key.compressed_slots;
+  const std::array read = {
+      data,
+      range_of("query", a.query, a.tokens * kTokenOutputBytes * sizeof(u16)),
+      range_of("positions", a.positions, a.tokens * sizeof(i64)),
+      range_of("cos_sin", a.cos_sin, a.rope_positions * dsv41::kRopeDim * sizeof(float)),
+      range_of("sinks", a.sinks, key.heads * sizeof(float)),
+      range_of("swa_cache", a.swa_cache, dsv41::record_bytes(Record::fp8)),
+      range_of("swa_slots", a.swa_slots, a.tokens * key.swa_slots * sizeof(int)),
+      range_of("swa_lengths", a.swa_lengths, a.tokens * sizeof(int)),
+      range_of("compressed_cache", a.compressed_cache,
+               compressed == 0 ? 0 : dsv41::record_bytes(key.record)),
+      range_of("compressed_slots", a.compressed_slots, a.tokens * compressed * sizeof(int)),
+      range_of("compressed_lengths", a.compressed_lengths,
+               compressed == 0 ? 0 : a.tokens * sizeof(int))};
+  if (Status good = kCheck.apart(data, std::span(read).subspan(1)); !good) return good;
+  return kCheck.apart(range_of("output_scales", a.output_scales, sizeof(u32)), read);
+}
+
 }  // namespace
 
 Status check(const Key& key, const Arguments& given) {
@@ -140,7 +167,8 @@ Status check(const Key& key, const Arguments& given) {
                          arguments.compressed_row_stride_bytes, arguments.compressed_pages});
         !good)
       return good;
-  return check_output(key, arguments);
+  if (Status good = check_output(key, arguments); !good) return good;
+  return check_apart(key, arguments);
 }
 
 Args args_of(const Key& key, const Arguments& given) noexcept {

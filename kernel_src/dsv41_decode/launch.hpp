@@ -77,7 +77,7 @@ class Decode {
   Result<LaunchDescriptor> prepare(const Arguments& arguments, Overlap overlap = Overlap::no) const;
 
   /// Points a prepared launch at other arguments, of any number of tokens but zero. Allocates
-  /// nothing unless it fails.
+  /// nothing unless it fails. Requires a launch of a Decode with an equal key.
   /// Errors  as prepare()
   Status update(LaunchDescriptor& launch, const Arguments& arguments) const;
 

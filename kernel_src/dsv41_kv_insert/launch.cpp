@@ -1,6 +1,8 @@
 #include "kernel_src/dsv41_kv_insert/launch.hpp"
 
+#include <array>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "kernel_src/argument_checks.hpp"
@@ -62,6 +64,21 @@ Status check_cache(const Key& key, const Arguments& arguments) {
   return {};
 }
 
+// Of what has strides only the beginning counts: other things may lie in its gaps.
+Status check_apart(const Key& key, const Arguments& a) {
+  const Range cache = range_of("cache", a.cache, dsv41::record_bytes(key.record));
+  const std::array read = {
+      cache,
+      range_of("query", a.query, key.heads * kRowBytes),
+      range_of("rows", a.rows, kRowBytes),
+      range_of("positions", a.positions, a.tokens * sizeof(i64)),
+      range_of("slots", a.slots, a.tokens * sizeof(i64)),
+      range_of("cos_sin", a.cos_sin, a.rope_positions * dsv41::kRopeDim * sizeof(float))};
+  if (Status good = kCheck.apart(cache, std::span(read).subspan(1)); !good) return good;
+  return kCheck.apart(
+      range_of("padded_query", a.padded_query, a.tokens * dsv41::kPaddedHeads * kRowBytes), read);
+}
+
 }  // namespace
 
 Status check(const Key& key, const Arguments& given) {
@@ -85,7 +102,8 @@ Status check(const Key& key, const Arguments& given) {
   if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
     return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
                         "it must be from 1 to " + std::to_string(most_positions));
-  return check_cache(key, arguments);
+  if (Status good = check_cache(key, arguments); !good) return good;
+  return check_apart(key, arguments);
 }
 
 Args args_of(const Key& key, const Arguments& given, const Plan& plan) noexcept {

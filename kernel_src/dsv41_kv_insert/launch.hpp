@@ -15,6 +15,7 @@
 namespace kiln::kernels::dsv41_kv_insert {
 
 /// One call. All pointers are device pointers, multiples of 16 (`positions` and `slots`: of 8).
+/// What is written lies apart from what is read; it may lie in the gaps that strides leave.
 struct Arguments {
   const void* query = nullptr;              // [tokens, heads, 512] bf16; null without a query part
   void* padded_query = nullptr;             // [tokens, 32, 64, 16] bf16; null without a query part
@@ -52,7 +53,7 @@ class KILN_API KvInsert {
   Result<LaunchDescriptor> prepare(const Arguments& arguments, Overlap overlap = Overlap::no) const;
 
   /// Points a prepared launch at other arguments, of any number of tokens but zero. Allocates
-  /// nothing unless it fails.
+  /// nothing unless it fails. Requires a launch of a KvInsert with an equal key.
   /// Errors  invalid_argument as prepare()
   Status update(LaunchDescriptor& launch, const Arguments& arguments) const;
 

@@ -1,5 +1,8 @@
 #include "kernel_src/kimi_k3_mla/arguments.hpp"
 
+#include <string>
+
+#include "kernel_src/argument_checks.hpp"
 #include "kernel_src/kimi_k3_mla/contract.hpp"
 
 namespace kiln::kernels::kimi_k3_mla {
@@ -26,6 +29,14 @@ std::string_view to_string(DataType type) noexcept {
       return "int64";
   }
   return "an unknown type";
+}
+
+Status check_device(const Call& call, int device) {
+  if (call.device < 0 || call.device == device) return {};
+  return ArgumentChecks{"kimi_k3_mla"}.wrong(
+      "the tensors' device", std::to_string(call.device),
+      "the launches were prepared for device " + std::to_string(device) +
+          "; prepare others with a context of the tensors' device current");
 }
 
 Args args_of(const Call& call, const Plan& plan) noexcept {

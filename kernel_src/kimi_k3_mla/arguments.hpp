@@ -42,9 +42,8 @@ namespace kiln::kernels::kimi_k3_mla {
 //                  length has such keys. Others are never looked at. A page may be named often, by
 //                  several requests too
 //   wrong tables   are not refused where they lie on the device; see table_check.hpp. A page that
-//   is
-//                  not of the cache is one of zeros; a length below 0, from -2^30 on, is 0, and one
-//                  above its table's room is all of it. Nothing guards against wrong starts
+//                  is not of the cache is one of zeros; a length below 0, from -2^30 on, is 0, and
+//                  one above its table's room is all of it. Nothing guards against wrong starts
 //   unused memory  keys behind a length and pages that nobody names may hold anything, NaN too
 //   E4M3 NaN       0x7f and 0xff. In a row of the query: its out is NaN in every dim, if it sees a
 //                  key. In a key: so is that of every row that sees it, and may be that of other

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "kernel_src/argument_checks.hpp"
@@ -264,7 +265,7 @@ Status check_scales(const Arguments& given, Call& call) {
 
 // ---- memory
 
-Status check_devices(const Arguments& given) {
+Status check_devices(const Arguments& given, Call& call) {
   const struct {
     std::string_view name;
     int device;
@@ -283,23 +284,8 @@ Status check_devices(const Arguments& given) {
                           "it must be on device " + std::to_string(first->device) + ", where " +
                               std::string(first->name) + " is");
   }
+  call.device = first->device;
   return {};
-}
-
-/// Bytes from a pointer on.
-struct Range {
-  std::string_view name;
-  std::uintptr_t begin = 0;
-  u64 bytes = 0;
-};
-
-Range range_of(std::string_view name, const void* from, u64 bytes) {
-  return {name, reinterpret_cast<std::uintptr_t>(from), from == nullptr ? 0 : bytes};
-}
-
-bool overlap(const Range& a, const Range& b) {
-  if (a.bytes == 0 || b.bytes == 0) return false;
-  return a.begin < b.begin ? b.begin - a.begin < a.bytes : a.begin - b.begin < b.bytes;
 }
 
 std::array<Range, 6> ranges_of(const Call& call) {
@@ -314,12 +300,6 @@ std::array<Range, 6> ranges_of(const Call& call) {
           range_of("block_tables", call.block_tables, tables),
           range_of("lengths", call.lengths, call.batch * 4),
           range_of("query_starts", call.query_starts, (call.batch + 1) * 4)};
-}
-
-Status check_apart(const Range& written, const Range& other) {
-  if (!overlap(written, other)) return {};
-  return kCheck.wrong(written.name, "over " + std::string(other.name),
-                      "what is written must lie apart from all else; give it memory of its own");
 }
 
 Status check_memory(const Arguments& given, const Call& call) {
@@ -341,9 +321,7 @@ Status check_memory(const Arguments& given, const Call& call) {
         "cache", given.cache,
         "of at most " + std::to_string(most / call.page_stride_bytes) + " pages at this stride");
   const auto ranges = ranges_of(call);
-  for (std::size_t i = 1; i < ranges.size(); ++i)
-    if (Status good = check_apart(ranges[0], ranges[i]); !good) return good;
-  return {};
+  return kCheck.apart(ranges.front(), std::span(ranges).subspan(1));
 }
 
 }  // namespace
@@ -365,7 +343,7 @@ Result<Call> check(const Arguments& given) {
   if (const Status good = check_limits(given, call); !good) return good.error();
   if (const Status good = check_output(given); !good) return good.error();
   if (const Status good = check_scales(given, call); !good) return good.error();
-  if (const Status good = check_devices(given); !good) return good.error();
+  if (const Status good = check_devices(given, call); !good) return good.error();
   // An engine may have no memory behind what is empty.
   if (call.tokens == 0 || call.batch == 0) {
     call.tokens = 0;
@@ -383,10 +361,7 @@ Status check_workspace(const Call& call, const Plan& plan) {
     return kCheck.wrong("workspace_bytes", std::to_string(call.workspace_bytes),
                         "this plan of " + std::to_string(plan.num_split) + " splits needs " +
                             std::to_string(needed) + "; see workspace_bytes()");
-  const Range workspace = range_of("workspace", call.workspace, needed);
-  for (const Range& range : ranges_of(call))
-    if (Status good = check_apart(workspace, range); !good) return good;
-  return {};
+  return kCheck.apart(range_of("workspace", call.workspace, needed), ranges_of(call));
 }
 
 }  // namespace kiln::kernels::kimi_k3_mla

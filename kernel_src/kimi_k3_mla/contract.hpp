@@ -37,6 +37,7 @@ struct Call {
   float softmax_scale_log2 = 0;  // softmax_scale * log2(e)
   float output_scale = 1;
   u32 split = 0;
+  int device = -1;  // of the tensors; -1: none of them says
 
   Problem problem() const noexcept {
     return {.heads = heads,
@@ -52,6 +53,10 @@ struct Call {
 /// Errors  unsupported naming an option, or a cache's type, that no kernel takes;
 ///         invalid_argument naming the argument, its value and what is allowed
 KILN_API Result<Call> check(const Arguments& arguments);
+
+/// That the tensors are on `device`, as far as they say where they are.
+/// Errors  invalid_argument naming both devices
+KILN_API Status check_device(const Call& call, int device);
 
 /// That the workspace is there, aligned to 16 and no byte too short for `plan`, and lies apart from
 /// what the call reads and writes. `plan` is one of call.problem().

@@ -22,9 +22,9 @@ TensorMapSpec map_of(const Call& call, u32 box_dims, Swizzle swizzle) {
           .l2_promotion = L2Promotion::bytes_128};
 }
 
-/// Where `key` stands among the registered ones; their count where it does not.
-template <class Registered, class Key>
-std::size_t place_of(const Registered& programs, const Key& key) {
+/// Where `key` stands among the prepared ones; their count where it does not.
+template <class Prepared, class Key>
+std::size_t place_of(const Prepared& programs, const Key& key) {
   std::size_t place = 0;
   while (place < programs.size() && !(programs[place].key == key)) ++place;
   return place;
@@ -32,7 +32,7 @@ std::size_t place_of(const Registered& programs, const Key& key) {
 
 Error not_registered(std::string_view what, u32 value) {
   return kCheck.wrong(what, std::to_string(value),
-                      "the attention was created without that program; name it in Programs");
+                      "the launches were prepared without that program; name it in Programs");
 }
 
 Status check_clusters(const Plan& plan) {
@@ -113,7 +113,7 @@ Result<Launches> Attention::prepare(const Arguments& arguments, const Plan& plan
     KILN_TRY(
         LaunchDescriptor launch,
         runtime_->launches().prepare(kernel, attend_shape(any), TensorMap{}, TensorMap{}, Args{}));
-    launches.attend_.push_back(std::move(launch));
+    launches.attend_.push_back({program.key, std::move(launch)});
   }
   for (const auto& program : reduce_) {
     KILN_TRY(const Kernel kernel, runtime_->get(program.id));
@@ -121,7 +121,7 @@ Result<Launches> Attention::prepare(const Arguments& arguments, const Plan& plan
     any.reducer_grid.x = 1;
     KILN_TRY(LaunchDescriptor launch,
              runtime_->launches().prepare(kernel, reduce_shape(any), Args{}));
-    launches.reduce_.push_back(std::move(launch));
+    launches.reduce_.push_back({program.key, std::move(launch)});
   }
   if (const Status updated = update(launches, arguments, plan); !updated) return updated.error();
   return launches;
@@ -137,15 +137,17 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
   if (Status good = check_workspace(*call, plan); !good) return good;
   if (Status good = check_clusters(plan); !good) return good;
 
-  const std::size_t attend = place_of(attend_, attend::key_of(plan));
-  if (attend == attend_.size()) return not_registered("row_tile", plan.row_tile);
+  const std::size_t attend = place_of(launches.attend_, attend::key_of(plan));
+  if (attend == launches.attend_.size()) return not_registered("row_tile", plan.row_tile);
   const bool joins = plan.reducer != Reducer::none;
-  const std::size_t reduce = joins ? place_of(reduce_, reduce::key_of(plan.reducer)) : 0;
-  if (joins && reduce == reduce_.size())
+  const std::size_t reduce = joins ? place_of(launches.reduce_, reduce::key_of(plan.reducer)) : 0;
+  if (joins && reduce == launches.reduce_.size())
     return not_registered("row_warps", reduce::key_of(plan.reducer).row_warps);
 
+  LaunchDescriptor& first = launches.attend_[attend].launch;
+  if (Status good = check_device(*call, first.device()); !good) return good;
+
   const Args args = args_of(*call, plan);
-  LaunchDescriptor& first = launches.attend_[attend];
   // Requests without any key bring no page, and an empty cache has no map.
   if (call->pages != 0) {
     const auto latent = launches.maps_[0].build(map_of(*call, 128, Swizzle::bytes_128));
@@ -158,7 +160,7 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
   if (Status set = first.set_argument(2, args); !set) return set;
   if (Status set = first.set_grid(plan.grid); !set) return set;
   if (joins) {
-    LaunchDescriptor& second = launches.reduce_[reduce];
+    LaunchDescriptor& second = launches.reduce_[reduce].launch;
     if (Status set = second.set_argument(0, args); !set) return set;
     if (Status set = second.set_grid(plan.reducer_grid); !set) return set;
     launches.chosen_reduce_ = &second;

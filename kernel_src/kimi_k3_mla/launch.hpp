@@ -36,8 +36,14 @@ class KILN_API Launches {
 
  private:
   friend class Attention;
-  // In the order of Attention's programs; empty where a program was not asked for.
-  std::vector<LaunchDescriptor> attend_, reduce_;
+  // With its program's key: the attention that updates them may have others, in another order.
+  template <class Key>
+  struct Prepared {
+    Key key;
+    LaunchDescriptor launch;
+  };
+  std::vector<Prepared<attend::Key>> attend_;
+  std::vector<Prepared<reduce::Key>> reduce_;
   LaunchDescriptor* chosen_attend_ = nullptr;  // null: nothing to launch
   LaunchDescriptor* chosen_reduce_ = nullptr;  // null: no splits
   std::vector<TensorMapBuilder> maps_;  // of the latent part of the cache and of its rope part
@@ -53,13 +59,14 @@ class KILN_API Attention {
 
   /// Prepares a launch of every program for the current context's device, so that updates may
   /// choose any; compiles first where no warmup has. Points them at the call.
-  /// Errors  as check() and check_workspace(); invalid_argument for a plan whose program is not
-  ///         among those of create(), and for one that was made for other clusters; and all that
-  ///         Runtime::get and LaunchPool::prepare give
+  /// Errors  as check(), check_device() and check_workspace(); invalid_argument for a plan whose
+  ///         program is not among those of create(), and for one that was made for other clusters;
+  ///         and all that Runtime::get and LaunchPool::prepare give
   Result<Launches> prepare(const Arguments& arguments, const Plan& plan) const;
 
   /// Points prepared launches at another call. `plan` is one of it. Allocates nothing unless it
-  /// fails; then they launch nothing until an update succeeds.
+  /// fails; then they launch nothing until an update succeeds. Another attention's launches are
+  /// updated too, where they were prepared with the plan's programs.
   /// Errors  as prepare()
   Status update(Launches& launches, const Arguments& arguments, const Plan& plan) const;
 

@@ -33,17 +33,20 @@ u64 tokens_of(const Call& call, u64 request) {
   return start_of(call, request + 1) - start_of(call, request);
 }
 
-/// length - q + t + 1, at least 0.
+/// length - q + t + 1, at least 0, of a length that goes no further than its table.
 u64 keys_seen(const Call& call, u64 request, u64 token) {
-  const auto length = static_cast<u64>(std::max(0, call.lengths[request]));
+  const u64 room = call.pages == 0 ? 0 : call.table_width * kPageKeys;
+  const u64 length = std::min(static_cast<u64>(std::max(0, call.lengths[request])), room);
   const u64 hidden = tokens_of(call, request) - token - 1;
   return length > hidden ? length - hidden : 0;
 }
 
+/// Zeros for a page that is not of the cache.
 const u8* key_at(const Call& call, u64 request, u64 key) {
-  const auto page =
-      static_cast<u64>(call.block_tables[request * call.table_stride + key / kPageKeys]);
-  return static_cast<const u8*>(call.cache) + page * call.page_stride_bytes +
+  static constexpr std::array<u8, kKeyDim> kZeros{};
+  const std::int64_t page = call.block_tables[request * call.table_stride + key / kPageKeys];
+  if (page < 0 || static_cast<u64>(page) >= call.pages) return kZeros.data();
+  return static_cast<const u8*>(call.cache) + static_cast<u64>(page) * call.page_stride_bytes +
          key % kPageKeys * call.row_stride_bytes;
 }
 

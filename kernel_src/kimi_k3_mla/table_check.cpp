@@ -11,10 +11,12 @@ namespace {
 constexpr ArgumentChecks kCheck{"kimi_k3_mla"};
 constexpr u32 kThreads = 1024;
 
-Result<TableCheckArgs> args_for(const Arguments& arguments, TableReport* report, u64& tokens) {
+Result<TableCheckArgs> args_for(const Arguments& arguments, TableReport* report, int device,
+                                u64& tokens) {
   if (const Status good = kCheck.pointer("report", report, alignof(TableReport)); !good)
     return good.error();
   KILN_TRY(const Call call, check(arguments));
+  if (const Status good = check_device(call, device); !good) return good.error();
   tokens = call.tokens;
   return TableCheckArgs{.block_tables = call.block_tables,
                         .seq_lens = call.lengths,
@@ -55,7 +57,7 @@ Status TableCheck::update(LaunchDescriptor& launch, const Arguments& arguments,
                           TableReport* report) const {
   if (Status set = launch.set_grid({0, 1, 1}); !set) return set;
   u64 tokens = 0;
-  const auto args = args_for(arguments, report, tokens);
+  const auto args = args_for(arguments, report, launch.device(), tokens);
   if (!args) return args.status();
   if (tokens == 0) return {};
   if (Status set = launch.set_argument(0, *args); !set) return set;

@@ -38,7 +38,8 @@ class KILN_API TableCheck {
   /// Prepares a check of the call's tables for the current context's device; compiles first where
   /// no warmup has. It does nothing for a call without tokens. `report` is device memory, or the
   /// host's as the device sees it, that was cleared to zero.
-  /// Errors  as check(); invalid_argument for a report that is null or no multiple of 4; and all
+  /// Errors  as check() and check_device(); invalid_argument for a report that is null or no
+  /// multiple of 4; and all
   ///         that Runtime::get and LaunchPool::prepare give
   Result<LaunchDescriptor> prepare(const Arguments& arguments, TableReport* report) const;
 

@@ -34,7 +34,8 @@ class DeepseekV41Fixture : public LayerFixture {
 
   /// A good step with made-up addresses, for every layer that has a compressed cache of fp8.
   static Step step_of(std::uint64_t tokens) {
-    const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address); };
+    // Far apart, so that steps of many tokens fit in between.
+    const auto at = [](std::uintptr_t address) { return reinterpret_cast<void*>(address << 20); };
     const auto cache = [at](std::uintptr_t base) {
       return kernels::deepseek_v41::StepCache{
           .base = at(base),

@@ -176,7 +176,51 @@ TEST_F(DeepseekV41Steps, OfALayerThatReadsAnothersCacheWriteOnlyItsWindow) {
   // And one that writes cannot leave it out.
   auto writing = layer.prepare(step_of(1));
   ASSERT_TRUE(writing) << message_of(writing);
-  EXPECT_NE(message_of(layer.update(*writing, step)).find("rows is null"), std::string::npos);
+  EXPECT_NE(message_of(layer.update(*writing, step))
+                .find("deepseek_v41: step.compressed: dsv41_kv_insert: rows is null"),
+            std::string::npos);
+}
+
+// As where an engine's list of layers, each with its launches, is off by one.
+TEST_F(DeepseekV41Steps, OfAnotherLayersLaunchesAreRefusedAndNothingIsLaunched) {
+  const auto layer = layer_of({.tp = 4, .ratio = 1});
+  const auto halved = layer_of({.tp = 4, .ratio = 2});
+  auto launches = layer.prepare(step_of(1));
+  ASSERT_TRUE(launches) << message_of(launches);
+  EXPECT_EQ(run(*launches).size(), 3u);
+  const auto launches_nothing = [&](StepLaunches& refused) {
+    driver_.forget();
+    const auto inserted = refused.insert(nullptr);
+    const auto attended = refused.attend(nullptr);
+    EXPECT_EQ(inserted.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(attended.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(message_of(attended).find("update() or prepare()"), std::string::npos)
+        << message_of(attended);
+    EXPECT_TRUE(driver_.launches().empty());
+  };
+  const auto updated = halved.update(*launches, step_of(1));
+  EXPECT_NE(message_of(updated).find("ratio is 1; this layer's is 2"), std::string::npos)
+      << message_of(updated);
+  launches_nothing(*launches);
+  ASSERT_TRUE(layer.update(*launches, step_of(2)));
+  EXPECT_EQ(run(*launches).size(), 3u);
+  // Half of a step is no step: the window's writer takes this one, attention does not.
+  Step wrong = step_of(3);
+  wrong.output = nullptr;
+  EXPECT_NE(message_of(layer.update(*launches, wrong)).find("output is null"), std::string::npos);
+  launches_nothing(*launches);
+  EXPECT_NE(message_of(layer.update(*launches, step_of(0)))
+                .find("deepseek_v41: tokens is 0; launch nothing for a step without any"),
+            std::string::npos);
+
+  StepLaunches moved = *std::move(launches);
+  ASSERT_TRUE(layer.update(moved, step_of(1)));
+  StepLaunches none;
+  for (auto* empty : {&none, &*launches}) {
+    launches_nothing(*empty);
+    EXPECT_NE(message_of(layer.update(*empty, step_of(1))).find("launches are empty"),
+              std::string::npos);
+  }
 }
 
 TEST_F(DeepseekV41Steps, WithoutACompressedCacheAreOneWriteAndMega) {

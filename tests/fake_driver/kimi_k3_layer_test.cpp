@@ -144,6 +144,58 @@ TEST_F(KimiK3Steps, OfAnotherLayerAreRefused) {
   EXPECT_TRUE(layer.update(*launches, arguments));
 }
 
+// One layer's launches with another layer, as where a list of them is off by one.
+TEST_F(KimiK3Steps, OfLaunchesFromAnotherLayerHaveTheirOwnPrograms) {
+  const auto few = layer_of({.tp = 8, .max_batch = 4, .max_query = 2, .max_keys = 6400});
+  const auto many = layer_of({.tp = 1, .max_batch = 4, .max_query = 2, .max_keys = 6400});
+  auto launches = few.prepare(arguments_of(12, 4, 1, 100));
+  ASSERT_TRUE(launches) << message_of(launches);
+  const auto updated = many.update(*launches, arguments_of(96, 4, 1, 100));
+  EXPECT_NE(message_of(updated).find("row_tile is 96; the launches were prepared without"),
+            std::string::npos)
+      << message_of(updated);
+  EXPECT_EQ(run(*launches).size(), 0u);
+  mla::Launches none;
+  EXPECT_NE(message_of(few.update(none, arguments_of(12, 4, 1, 100))).find("row_tile is 16"),
+            std::string::npos);
+
+  // What both have is one program, wherever it stands among the others.
+  auto both = mla::Attention::create(*runtime_, {.attend = {{32}, {16}}, .reduce = {{0}, {4}}});
+  ASSERT_TRUE(both) << message_of(both);
+  const auto plan = mla::plan({12, 4, 1, 6400}, 132, mla::kH200);
+  ASSERT_TRUE(plan) << message_of(plan);
+  auto theirs = both->prepare(arguments_of(12, 4, 1, 100), *plan);
+  ASSERT_TRUE(theirs) << message_of(theirs);
+  const auto own = run(*theirs);
+  ASSERT_TRUE(few.update(*theirs, arguments_of(12, 4, 1, 100)));
+  const auto now = run(*theirs);
+  ASSERT_EQ(now.size(), own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    EXPECT_EQ(now[i].shared_bytes, own[i].shared_bytes);
+    EXPECT_EQ(now[i].grid, own[i].grid);
+    EXPECT_EQ(now[i].arguments, own[i].arguments);
+  }
+}
+
+TEST_F(KimiK3Steps, OfTensorsOnAnotherDeviceAreRefused) {
+  driver_.set_device_count(2);
+  const auto layer = layer_of({.tp = 8, .max_batch = 4, .max_query = 2, .max_keys = 6400});
+  const auto on_device = [](int device) {
+    auto arguments = arguments_of(12, 4, 1, 100);
+    arguments.cache.device = arguments.lengths.device = device;  // the others' is not known
+    return arguments;
+  };
+  constexpr std::string_view says =
+      "the tensors' device is 1; the launches were prepared for device 0";
+  const auto refused = layer.prepare(on_device(1));
+  EXPECT_NE(message_of(refused).find(says), std::string::npos) << message_of(refused);
+  auto launches = layer.prepare(on_device(0));
+  ASSERT_TRUE(launches) << message_of(launches);
+  const auto updated = layer.update(*launches, on_device(1));
+  EXPECT_NE(message_of(updated).find(says), std::string::npos) << message_of(updated);
+  EXPECT_EQ(run(*launches).size(), 0u);
+}
+
 TEST_F(KimiK3Steps, OfAPlanForOtherProgramsAreRefused) {
   auto attention = mla::Attention::create(*runtime_, {.attend = {{16}}, .reduce = {{4}}});
   ASSERT_TRUE(attention) << message_of(attention);
@@ -159,7 +211,7 @@ TEST_F(KimiK3Steps, OfAPlanForOtherProgramsAreRefused) {
   const auto refusal = [&](const mla::Plan& other) {
     return message_of(attention->update(*launches, arguments, other));
   };
-  EXPECT_NE(refusal(plan({32, 4, 1, 6400}, mla::kH200)).find("row_tile is 32; the attention was"),
+  EXPECT_NE(refusal(plan({32, 4, 1, 6400}, mla::kH200)).find("row_tile is 32; the launches were"),
             std::string::npos);
   EXPECT_NE(refusal(plan({12, 4, 1, 6400, 40}, mla::kH200)).find("row_warps is 0"),
             std::string::npos);

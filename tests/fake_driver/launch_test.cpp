@@ -117,6 +117,16 @@ TEST_F(Launching, ArgumentsArriveByteForByte) {
   EXPECT_EQ(seen.argument<CUdeviceptr>(4), out);
 }
 
+// A kernel has no array parameter: one of 8 bytes would pass for the pointer that <<<>>> makes of
+// it.
+template <class T>
+concept IsArgument = requires(LaunchPool pool, LaunchDescriptor launch, const T& value) {
+  pool.prepare(Kernel(), LaunchShape(), 1, value);
+  launch.set_argument(0, value);
+};
+static_assert(IsArgument<const float*> && IsArgument<Sixteen> && IsArgument<std::array<float, 2>>);
+static_assert(!IsArgument<float[2]> && !IsArgument<char[8]> && !IsArgument<std::string>);
+
 TEST_F(Launching, ChangedArgumentsAndGridsArriveAndTheRestStays) {
   auto runtime = runtime_with({kLayoutSource});
   auto launch =
@@ -224,6 +234,37 @@ TEST_F(Launching, AFailedLaunchSaysSoAndTheNextOneGoes) {
   EXPECT_TRUE(launch->launch(nullptr));
   EXPECT_EQ(driver_.launches().size(), 2u);
   EXPECT_EQ(driver_.calls("cuLaunchKernelEx"), 3u);
+}
+
+// Of a server's many kernels, and though what failed may be the work of another.
+TEST_F(Launching, AFailureOfTheDriverNamesTheKernelAndWhatToLookAt) {
+  auto runtime = runtime_with({kWaitSource});
+  auto launch = runtime.launches().prepare(get(runtime), {}, CUdeviceptr{0});
+  ASSERT_TRUE(launch);
+  struct Case {
+    CUresult result;
+    std::string says;
+  };
+  for (const auto& [result, says] :
+       {Case{CUDA_ERROR_INVALID_HANDLE, "; kernel plain (sm_90a): its stream, graph"},
+        Case{CUDA_ERROR_INVALID_CONTEXT, "; kernel plain (sm_90a): make a context of its device"},
+        Case{CUDA_ERROR_ILLEGAL_ADDRESS, "; kernel plain (sm_90a): any work before it"},
+        Case{CUDA_ERROR_NOT_SUPPORTED, "; kernel plain (sm_90a)"}}) {
+    for (const auto* call : {"cuLaunchKernelEx", "cuGraphNodeSetEnabled"}) {
+      driver_.succeed(call);
+      driver_.fail(call, result);
+    }
+    for (const auto& status : {launch->launch(nullptr), launch->set_enabled(nullptr, {}, true)}) {
+      EXPECT_EQ(status.code(), ErrorCode::driver_failed);
+      EXPECT_NE(message_of(status).find(says), std::string::npos) << message_of(status);
+    }
+  }
+  auto late = runtime_with({kSharedSource});
+  driver_.fail("cuLibraryLoadData", CUDA_ERROR_OUT_OF_MEMORY);
+  const auto kernel = late.get({0});
+  EXPECT_NE(message_of(kernel).find("kernel plain (sm_90a): the device has no memory left for it"),
+            std::string::npos)
+      << message_of(kernel);
 }
 
 TEST_F(Launching, NothingThatPreparationAcceptsIsRefusedByTheDriver) {

@@ -41,6 +41,34 @@ TEST_F(Preparation, AClusterChangesOnlyWithItsDeviceCurrent) {
   EXPECT_TRUE(launch->set_cluster({4}));
 }
 
+// As in a process that has one for each of two models: the same number is another kernel there.
+TEST_F(Preparation, AnIdOfAnotherRuntimeIsNoKernelOfThisOne) {
+  auto other = open();
+  ASSERT_TRUE(other.add_source("other.cu", kSharedSource));
+  const auto theirs = other.add({.name = "other", .source = "other.cu"});
+  const auto own = runtime_->add(plain_spec("source0.cu"));
+  ASSERT_TRUE(theirs && own);
+  EXPECT_EQ(theirs->index, own->index);
+  EXPECT_FALSE(*theirs == *own);
+  const auto refused = [](const auto& result) {
+    EXPECT_FALSE(result);
+    EXPECT_NE(message_of(result).find("kernel id 0 is not registered in this Runtime"),
+              std::string::npos)
+        << message_of(result);
+  };
+  refused(runtime_->get(*theirs));
+  refused(runtime_->get(*theirs, 0));
+  refused(runtime_->artifact(*theirs, "sm_90a"));
+  refused(runtime_->look_up(*theirs, "sm_90a"));
+  EXPECT_NE(message_of(runtime_->warmup({.groups = {{"g", {*theirs}}}})).find("kernel id 0"),
+            std::string::npos);
+  const auto report = runtime_->warmup({.groups = {{"g", {*own}}}});
+  ASSERT_TRUE(report) << message_of(report);
+  EXPECT_EQ(report->kernels.front().id, *own);
+  Runtime moved = *std::move(runtime_);
+  EXPECT_TRUE(moved.get(*own));
+}
+
 // A device would not help.
 TEST_F(Preparation, AnUnknownIdIsNamedWithoutAContextToo) {
   std::thread([&] {

@@ -25,18 +25,18 @@ Arguments good_arguments() {
   const auto ints = [at](std::uintptr_t address) {
     return static_cast<const std::int32_t*>(at(address));
   };
-  return {.query = at(0x1000),
-          .positions = static_cast<const std::int64_t*>(at(0x2008)),
-          .cos_sin = static_cast<const float*>(at(0x3000)),
-          .sinks = static_cast<const float*>(at(0x4004)),
-          .swa_cache = at(0x5000),
-          .swa_slots = ints(0x6004),
-          .swa_lengths = ints(0x7004),
-          .compressed_cache = at(0x8000),
-          .compressed_slots = ints(0x9004),
-          .compressed_lengths = ints(0xa004),
-          .output = at(0xb000),
-          .output_scales = at(0xc004),
+  return {.query = at(0x100000000),
+          .positions = static_cast<const std::int64_t*>(at(0x200000008)),
+          .cos_sin = static_cast<const float*>(at(0x300000000)),
+          .sinks = static_cast<const float*>(at(0x400000004)),
+          .swa_cache = at(0x500000000),
+          .swa_slots = ints(0x600000004),
+          .swa_lengths = ints(0x700000004),
+          .compressed_cache = at(0x800000000),
+          .compressed_slots = ints(0x900000004),
+          .compressed_lengths = ints(0xa00000004),
+          .output = at(0xb00000000),
+          .output_scales = at(0xc00000004),
           .swa_page_stride_bytes = 64 * 528,
           .swa_pages = 10,
           .compressed_page_stride_bytes = 128 * 288,
@@ -63,30 +63,33 @@ TEST(SwapabArguments, EachWrongOneIsNamedWithItsValueAndWhatIsAllowed) {
   using A = Arguments;
   for (const auto& [spoil, says] : {
            Row{[](A& a) { a.query = nullptr; }, ": query is null; it must be a device pointer"},
-           Row{[](A& a) { move(a.query, 8); }, ": query is 0x1008; it must be a multiple of 16"},
+           Row{[](A& a) { move(a.query, 8); },
+               ": query is 0x100000008; it must be a multiple of 16"},
            Row{[](A& a) { a.positions = nullptr; }, ": positions is null"},
            Row{[](A& a) { move(a.positions, 4); },
-               "positions is 0x200c; it must be a multiple of 8"},
+               "positions is 0x20000000c; it must be a multiple of 8"},
            Row{[](A& a) { a.cos_sin = nullptr; }, ": cos_sin is null"},
-           Row{[](A& a) { move(a.cos_sin, 4); }, "cos_sin is 0x3004; it must be a multiple of 16"},
-           Row{[](A& a) { move(a.sinks, 2); }, "sinks is 0x4006; it must be a multiple of 4"},
+           Row{[](A& a) { move(a.cos_sin, 4); },
+               "cos_sin is 0x300000004; it must be a multiple of 16"},
+           Row{[](A& a) { move(a.sinks, 2); }, "sinks is 0x400000006; it must be a multiple of 4"},
            Row{[](A& a) { a.swa_cache = nullptr; }, ": swa_cache is null"},
-           Row{[](A& a) { move(a.swa_cache, 8); }, "swa_cache is 0x5008"},
+           Row{[](A& a) { move(a.swa_cache, 8); }, "swa_cache is 0x500000008"},
            Row{[](A& a) { a.swa_slots = nullptr; }, ": swa_slots is null"},
            Row{[](A& a) { move(a.swa_slots, 2); },
-               "swa_slots is 0x6006; it must be a multiple of 4"},
+               "swa_slots is 0x600000006; it must be a multiple of 4"},
            Row{[](A& a) { a.swa_lengths = nullptr; }, ": swa_lengths is null"},
-           Row{[](A& a) { move(a.swa_lengths, 1); }, "swa_lengths is 0x7005"},
+           Row{[](A& a) { move(a.swa_lengths, 1); }, "swa_lengths is 0x700000005"},
            Row{[](A& a) { a.compressed_cache = nullptr; }, ": compressed_cache is null"},
-           Row{[](A& a) { move(a.compressed_cache, 4); }, "compressed_cache is 0x8004"},
+           Row{[](A& a) { move(a.compressed_cache, 4); }, "compressed_cache is 0x800000004"},
            Row{[](A& a) { a.compressed_slots = nullptr; }, ": compressed_slots is null"},
-           Row{[](A& a) { move(a.compressed_slots, 2); }, "compressed_slots is 0x9006"},
+           Row{[](A& a) { move(a.compressed_slots, 2); }, "compressed_slots is 0x900000006"},
            Row{[](A& a) { a.compressed_lengths = nullptr; }, ": compressed_lengths is null"},
-           Row{[](A& a) { move(a.compressed_lengths, 3); }, "compressed_lengths is 0xa007"},
+           Row{[](A& a) { move(a.compressed_lengths, 3); }, "compressed_lengths is 0xa00000007"},
            Row{[](A& a) { a.output = nullptr; }, ": output is null"},
-           Row{[](A& a) { move(a.output, 8); }, ": output is 0xb008; it must be a multiple of 16"},
+           Row{[](A& a) { move(a.output, 8); },
+               ": output is 0xb00000008; it must be a multiple of 16"},
            Row{[](A& a) { a.output_scales = nullptr; }, ": output_scales is null"},
-           Row{[](A& a) { move(a.output_scales, 2); }, "output_scales is 0xc006"},
+           Row{[](A& a) { move(a.output_scales, 2); }, "output_scales is 0xc00000006"},
            Row{[](A& a) { a.swa_row_stride_bytes = 512; },
                "swa_row_stride_bytes is 512; it must be a multiple of 16 from 528"},
            Row{[](A& a) { a.swa_row_stride_bytes = 536; }, "swa_row_stride_bytes is 536"},
@@ -126,6 +129,16 @@ TEST(SwapabArguments, EachWrongOneIsNamedWithItsValueAndWhatIsAllowed) {
            Row{[](A& a) { a.tokens = 65536; }, "tokens is 65536; it must be at most 65535"},
            Row{[](A& a) { a.rope_positions = 0; }, "rope_positions is 0; it must be from 1"},
            Row{[](A& a) { a.rope_positions = ~std::uint64_t{0}; }, "to 281474976710656"},
+           Row{[](A& a) { a.output = const_cast<void*>(a.query); },
+               ": output is over query; what is written must lie apart"},
+           Row{[](A& a) { a.query = static_cast<char*>(a.output) - 2 * 65536; },
+               ": output is over query"},
+           Row{[](A& a) { a.output = const_cast<void*>(a.compressed_cache); },
+               ": output is over compressed_cache"},
+           Row{[](A& a) { a.output_scales = const_cast<float*>(a.cos_sin + 4095 * 64); },
+               ": output_scales is over cos_sin"},
+           Row{[](A& a) { a.output_scales = static_cast<char*>(a.output) + 16380; },
+               ": output_scales is over output"},
        }) {
     Arguments arguments = good_arguments();
     spoil(arguments);
@@ -134,6 +147,17 @@ TEST(SwapabArguments, EachWrongOneIsNamedWithItsValueAndWhatIsAllowed) {
     EXPECT_EQ(status.code(), ErrorCode::invalid_argument);
     EXPECT_NE(message_of(status).find(says), std::string::npos) << message_of(status);
   }
+}
+
+TEST(SwapabArguments, OutputsMayLieInTheGapsOfOthers) {
+  Arguments arguments = good_arguments();
+  arguments.swa_row_stride_bytes = 65536;
+  arguments.swa_page_stride_bytes = 64 * 65536;
+  arguments.output = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(arguments.swa_cache) +
+                                             528);  // behind a record
+  arguments.output_stride_bytes = 65536;
+  arguments.output_scales = static_cast<char*>(arguments.output) + 16384;  // behind 32 heads
+  EXPECT_TRUE(check(kNvfp4, arguments)) << message_of(check(kNvfp4, arguments));
 }
 
 TEST(SwapabArguments, WhatIsNotNeededMayBeMissing) {

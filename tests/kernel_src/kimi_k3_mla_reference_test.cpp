@@ -1,10 +1,12 @@
 // The host reference of Kimi-K3 MLA on cases worked by hand, and what the kernels' roundings cost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernel_src/kimi_k3_mla/reference.hpp"
@@ -109,6 +111,39 @@ TEST(KimiK3MlaReference, FollowsTablesAndStridesAndLooksAtNothingElse) {
                   clean.key_at(request, static_cast<std::size_t>(key)), kKeyDim);
   EXPECT_NE(other.tables, clean.tables);
   EXPECT_EQ(reference(checked(other)).values, want.values);
+}
+
+// What the device makes of them, whose tables nobody checks: see arguments.hpp.
+TEST(KimiK3MlaReference, TakesZerosForPagesThatAreNoneAndLengthsOnlyAsFarAsTheyGo) {
+  HostCall host =
+      make_call({.heads = 2, .lengths = {300, 70}, .unused = 0, .wild_entries = false}, 3);
+  const auto values_of = [](HostCall& of) {
+    const auto call = check(of.arguments());
+    EXPECT_TRUE(call) << message_of(call);
+    Output exact = reference(*call), rounded = model(*call, {.e4m3_terms = 1});
+    exact.values.insert(exact.values.end(), rounded.values.begin(), rounded.values.end());
+    return exact.values;
+  };
+  std::int32_t spare = 0;  // a page of zeros that no request has
+  while (std::find(host.tables.begin(), host.tables.end(), spare) != host.tables.end()) ++spare;
+  ASSERT_LT(static_cast<std::size_t>(spare), host.pages);
+  const std::pair<std::size_t, std::int32_t> faults[] = {
+      {0, -1},
+      {1, std::numeric_limits<std::int32_t>::min()},
+      {3, std::numeric_limits<std::int32_t>::max()},
+      {host.table_stride, static_cast<std::int32_t>(host.pages)}};
+  HostCall wrong = host, zeros_there = host;
+  for (const auto& [place, page] : faults) {
+    wrong.tables[place] = page;
+    zeros_there.tables[place] = spare;
+  }
+  EXPECT_NE(values_of(zeros_there), values_of(host));
+  EXPECT_EQ(values_of(wrong), values_of(zeros_there));
+
+  HostCall outside = host, inside = host;
+  outside.lengths = {std::numeric_limits<std::int32_t>::max(), -7};
+  inside.lengths = {static_cast<std::int32_t>(host.width * kPageKeys), 0};
+  EXPECT_EQ(values_of(outside), values_of(inside));
 }
 
 TEST(KimiK3MlaReference, TakesBothFormsOfAQuery) {

@@ -1,6 +1,8 @@
 #include "kernel_src/layers/deepseek_v41/decode_attention.hpp"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "kernel_src/argument_checks.hpp"
 
@@ -71,14 +73,33 @@ decode::Arguments attention_arguments(const Step& step) {
           .tokens = step.tokens};
 }
 
+Error bad_launches(const std::string& what) {
+  return {ErrorCode::invalid_argument, "deepseek_v41: " + what};
+}
+
+/// Of the writer of the compressed cache, whose arguments have the names of the window's.
+Error of_compressed(const Error& error) {
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  return {error.code(), "deepseek_v41: step.compressed: " + error.message()};
+}
+
 }  // namespace
 
+Status StepLaunches::check() const noexcept {
+  if (chosen_ < attention_.size() && attention_[chosen_]) return {};
+  return bad_launches(
+      "there is no step to launch; update() or prepare() the launches first, and see that it "
+      "succeeds");
+}
+
 Status StepLaunches::insert(CUstream stream) noexcept {
+  if (Status good = check(); !good) return good;
   if (Status launched = insert_.launch(stream); !launched || !compressed_insert_) return launched;
   return compressed_insert_.launch(stream);
 }
 
 Status StepLaunches::attend(CUstream stream) noexcept {
+  if (Status good = check(); !good) return good;
   return attention_[chosen_].launch(stream);
 }
 
@@ -114,6 +135,8 @@ Result<DecodeAttention> DecodeAttention::create(Runtime& runtime, const LayerOpt
 }
 
 Status DecodeAttention::check_step(const Step& step) const {
+  if (step.tokens == 0)
+    return kCheck.wrong("tokens", "0", "launch nothing for a step without any; padding counts");
   const u32 widened = layer_.widened_window;
   if (step.swa_slots != layer_.window && (widened == 0 || step.swa_slots != widened))
     return kCheck.wrong(
@@ -126,14 +149,27 @@ Status DecodeAttention::check_step(const Step& step) const {
   return {};
 }
 
+Status DecodeAttention::check_launches(const StepLaunches& launches) const {
+  if (!launches.insert_) return bad_launches("the launches are empty; prepare() them");
+  if (launches.layer_ == layer_) return {};
+  const auto theirs = key_values(launches.layer_), ours = key_values(layer_);
+  const auto [their, our] = std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end());
+  return bad_launches("the launches were prepared by a layer whose " + their->name + " is " +
+                      their->value + "; this layer's is " + our->value +
+                      ", so prepare() others with it");
+}
+
 Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
   if (const Status good = check_step(step); !good) return good.error();
   const decode::Arguments arguments = attention_arguments(step);
   StepLaunches launches;
+  launches.layer_ = layer_;
   KILN_TRY(launches.insert_, insert_.prepare(query_and_swa_arguments(step), Overlap::yes));
   if (step.compressed.rows != nullptr && compressed_insert_) {
-    KILN_TRY(launches.compressed_insert_,
-             compressed_insert_->prepare(insert_arguments(step, step.compressed), Overlap::yes));
+    auto prepared =
+        compressed_insert_->prepare(insert_arguments(step, step.compressed), Overlap::yes);
+    if (!prepared) return of_compressed(prepared.error());
+    launches.compressed_insert_ = *std::move(prepared);
   }
   KILN_TRY(launches.attention_[kMega], mega_.prepare(arguments, Overlap::yes));
   if (swapab_) {
@@ -147,7 +183,9 @@ Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
 }
 
 Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
+  launches.chosen_ = launches.attention_.size();
   if (Status good = check_step(step); !good) return good;
+  if (Status good = check_launches(launches); !good) return good;
   if (step.compressed.rows != nullptr && !launches.compressed_insert_)
     return kCheck.wrong("compressed.rows", "given",
                         "the launches were prepared for a layer that writes no compressed cache");
@@ -157,12 +195,18 @@ Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
     if (Status good = compressed_insert_->update(launches.compressed_insert_,
                                                  insert_arguments(step, step.compressed));
         !good)
-      return good;
+      return of_compressed(good.error());
 
   launches.choice_ = choose_kernel(dispatch_, step.tokens, step.swa_slots);
   const auto use = [&](const auto& program, std::size_t place) {
-    launches.chosen_ = place;
-    return program.update(launches.attention_[place], attention_arguments(step));
+    LaunchDescriptor& attention = launches.attention_[place];
+    if (!attention)
+      return Status(
+          bad_launches("the launches were prepared by a layer for a device of another "
+                       "kind; prepare() others with this one"));
+    Status updated = program.update(attention, attention_arguments(step));
+    if (updated) launches.chosen_ = place;
+    return updated;
   };
   if (launches.choice_.kernel == DecodeKernel::swapab) return use(*swapab_, kSwapab);
   return step.swa_slots == layer_.window ? use(mega_, kMega) : use(*widened_, kWidened);

@@ -68,10 +68,11 @@ struct Step {
 class KILN_API StepLaunches {
  public:
   /// Writes the step's rows to the caches, and its query padded to 64 heads.
-  /// Errors  as LaunchDescriptor::launch
+  /// Errors  as LaunchDescriptor::launch; invalid_argument for launches of no step, which empty
+  ///         ones are, and those whose last update failed
   Status insert(CUstream stream) noexcept;
-  /// Attends to what the lists name, rows of this step among it. After insert().
-  /// Errors  as LaunchDescriptor::launch
+  /// Attends to what the lists name, rows of this step among it. After insert(). Errors  as
+  /// insert()
   Status attend(CUstream stream) noexcept;
 
   /// Of the step that they were last prepared or updated for.
@@ -79,11 +80,13 @@ class KILN_API StepLaunches {
 
  private:
   friend class DecodeAttention;
+  Status check() const noexcept;
   LaunchDescriptor insert_;
   LaunchDescriptor compressed_insert_;         // empty where the layer reads another's cache
   std::array<LaunchDescriptor, 3> attention_;  // swap-AB, mega, mega of the widened window
-  std::size_t chosen_ = 0;                     // of them
+  std::size_t chosen_ = 0;                     // of them; their count for no step
   Choice choice_{};
+  LayerOptions layer_{};
 };
 
 class KILN_API DecodeAttention {
@@ -103,8 +106,8 @@ class KILN_API DecodeAttention {
   Result<StepLaunches> prepare(const Step& step) const;
 
   /// Points prepared launches at another step and chooses anew. Allocates nothing unless it fails;
-  /// then the launches are of no use until an update succeeds.
-  /// Errors  as prepare()
+  /// then the launches launch nothing until an update succeeds.
+  /// Errors  as prepare(); invalid_argument for launches of a layer of other options or none
   Status update(StepLaunches& launches, const Step& step) const;
 
   /// For choose_kernel().
@@ -117,6 +120,7 @@ class KILN_API DecodeAttention {
                   const dsv41_kv_insert::KvInsert& insert, const dsv41_decode::MegaDecode& mega)
       : layer_(layer), dispatch_(dispatch), insert_(insert), mega_(mega) {}
   Status check_step(const Step& step) const;
+  Status check_launches(const StepLaunches& launches) const;
   LayerOptions layer_;
   Dispatch dispatch_;
   dsv41_kv_insert::KvInsert insert_;  // of the sliding window, with the query

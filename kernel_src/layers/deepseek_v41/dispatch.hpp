@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "kernel_src/dsv41_decode/key.hpp"
 #include "kiln/cache/api.hpp"
 #include "kiln/device_info.hpp"
 #include "kiln/error.hpp"
+#include "kiln/key.hpp"
 
 namespace kiln::kernels::deepseek_v41 {
 
@@ -32,7 +34,20 @@ struct LayerOptions {
   /// One kernel with one split of its work: a token's output is the same to the bit whatever else
   /// is in its step, among steps with lists of one width.
   bool batch_invariant = false;
+  bool operator==(const LayerOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple{KeyField{"tp", &LayerOptions::tp},
+                      KeyField{"ratio", &LayerOptions::ratio},
+                      KeyField{"record", &LayerOptions::record},
+                      KeyField{"window", &LayerOptions::window},
+                      KeyField{"index_topk", &LayerOptions::index_topk},
+                      KeyField{"swa_page_slots", &LayerOptions::swa_page_slots},
+                      KeyField{"page_tokens", &LayerOptions::page_tokens},
+                      KeyField{"widened_window", &LayerOptions::widened_window},
+                      KeyField{"batch_invariant", &LayerOptions::batch_invariant}};
+  }
 };
+static_assert(lists_every_member<LayerOptions>);
 
 /// Errors  invalid_argument naming the field, its value and what is allowed.
 KILN_API Status check(const LayerOptions& layer);

@@ -62,6 +62,8 @@ struct KernelSpec {
 /// A registered kernel of one Runtime.
 struct KernelId {
   std::uint32_t index = UINT32_MAX;
+  /// Of the process's. 0, as in an id that is made by hand: the one that is asked.
+  std::uint32_t runtime = 0;
   bool operator==(const KernelId&) const = default;
 };
 

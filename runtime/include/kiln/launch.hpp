@@ -30,6 +30,11 @@ struct Argument {
   bool is_tensor_map = false;  ///< by value, so the parameter must be aligned as TMA wants it
 };
 
+/// What is passed by value. No array: a kernel has no parameter of one, and where <<<>>> would pass
+/// its address its bytes would go in place of that; give a pointer, or a struct that holds it.
+template <class T>
+concept ArgumentValue = std::is_trivially_copyable_v<T> && !std::is_array_v<T>;
+
 /// A launch that was captured into a CUDA graph: the node that it became. A plain handle into the
 /// graph that the capture gave, which must be kept for update() and set_enabled() even when only
 /// instances of it are launched.
@@ -64,9 +69,8 @@ class KILN_API LaunchDescriptor {
 
   /// Replaces argument `index`, counted from 0 in the order of the kernel's parameters.
   /// Errors  invalid_argument when there is no such argument or its size is another one.
-  template <class T>
+  template <ArgumentValue T>
   Status set_argument(std::size_t index, const T& value) noexcept {
-    static_assert(std::is_trivially_copyable_v<T>);
     return set_argument_bytes(index, &value, sizeof(T));
   }
   Status set_argument_bytes(std::size_t index, const void* data, std::size_t bytes) noexcept;
@@ -97,6 +101,9 @@ class KILN_API LaunchDescriptor {
   Status update(CUgraphExec graph, CapturedLaunch captured) noexcept;
   /// Whether the node runs in the next launches of `graph`. Errors  driver_failed; no_device.
   Status set_enabled(CUgraphExec graph, CapturedLaunch captured, bool enabled) noexcept;
+
+  /// That of the kernel: what launch() needs a context of.
+  int device() const noexcept;
 
   /// The arguments as the kernel finds them: at the offsets of its own parameter table.
   std::span<const std::byte> packed_arguments() const noexcept;
@@ -155,11 +162,10 @@ class KILN_API LaunchPool {
 
   /// The same with the arguments in the order of the kernel's parameters, each of exactly the
   /// parameter's type.
-  template <class... Args>
+  template <ArgumentValue... Args>
   requires(!(std::is_convertible_v<const Args&, std::span<const Argument>> ||
              ...)) Result<LaunchDescriptor> prepare(const Kernel& kernel, const LaunchShape& shape,
                                                     const Args&... arguments) {
-    static_assert((std::is_trivially_copyable_v<Args> && ...));
     const std::array<Argument, sizeof...(Args)> list{
         Argument{&arguments, sizeof(Args), std::is_same_v<Args, TensorMap>}...};
     return prepare(kernel, shape, std::span<const Argument>(list));
