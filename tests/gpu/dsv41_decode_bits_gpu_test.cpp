@@ -288,62 +288,6 @@ TEST_F(DecodeBits, NeedAFixedOrderOfTheMerge) {
   EXPECT_TRUE(differs);
 }
 
-// Those that bring records give up registers that those that compute take, and take them back at
-// the end. Where they have little to bring, they are there first.
-TEST_F(DecodeBits, OfPaddedHeadsDoNotHangByWhichWarpsAreFirst) {
-  const Key& key = kConsumersComeLate.key;
-  warm_up({key});
-  Runtime changed = open_runtime();
-  const Status added = add_changed_sources(changed, kConsumersComeLate.edits);
-  ASSERT_TRUE(added) << message_of(added);
-  const auto late = MegaDecode::create(changed, key);
-  ASSERT_TRUE(late) << message_of(late);
-  for (const Lengths lengths : {Lengths::full, Lengths::partial}) {
-    HostCall host = make_call({.key = key, .tokens = 40, .lengths = lengths}, 14);
-    DeviceCall call(*driver_, host);
-    mega_blocks_ = 0;
-    const Bytes want = run(BackEnd::mega, key, call);
-    call.clear();
-    ASSERT_TRUE(late->launch(call.arguments, nullptr));
-    EXPECT_EQ(call.bytes(), want);
-  }
-}
-
-TEST_F(DecodeBits, AreTheSameWhicheverWarpsAreLate) {
-  warm_up({kFp8, kNvfp4});
-  mega_blocks_ = 0;
-  Runtime changed = open_runtime();
-  const Status added = add_changed_sources(changed, kWarpsComeLate.edits);
-  ASSERT_TRUE(added) << message_of(added);
-  const auto expect_same = [&](const auto& late, BackEnd back_end, const Choices& choices) {
-    SCOPED_TRACE(text_of(choices, back_end));
-    HostCall host = make_call(choices, 15);
-    DeviceCall call(*driver_, host);
-    const Bytes want = run(back_end, host.key, call);
-    for (unsigned round = 0; round < 4; ++round) {
-      call.clear();
-      for (unsigned i = 0; i <= round % 2; ++i)
-        ASSERT_TRUE(late.launch(call.arguments, nullptr, Overlap::yes));
-      ASSERT_EQ(call.bytes(), want) << "round " << round;
-    }
-  };
-  for (const Key& key : {kFp8, kNvfp4}) {
-    const auto swapab = SwapabDecode::create(changed, key);
-    ASSERT_TRUE(swapab) << message_of(swapab);
-    const auto mega = MegaDecode::create(changed, key);
-    ASSERT_TRUE(mega) << message_of(mega);
-    const auto report = changed.warmup();
-    ASSERT_TRUE(report) << message_of(report);
-    ASSERT_EQ(report->failed, 0u);
-    for (const std::size_t tokens : {1, 8, 16, 40})
-      for (const Lengths lengths : {Lengths::full, Lengths::partial}) {
-        const Choices choices{.key = key, .tokens = tokens, .lengths = lengths};
-        expect_same(*swapab, BackEnd::own, choices);
-        expect_same(*mega, BackEnd::mega, choices);
-      }
-  }
-}
-
 // Offsets pass 2^31 and 2^32: a product of 32 bits would read NaN, or write, 2 or 4 GiB below.
 class DecodeFarAddresses : public DecodeGpu {
  protected:
