@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/capped.hpp"
+#include "cache/capped.hpp"
 
 namespace kiln {
 namespace {
@@ -324,7 +324,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   }
 
   std::optional<Clock::time_point> deadline;
-  if (options.time_limit.count() > 0) deadline = start_ + capped(options.time_limit);
+  if (options.time_limit.count() > 0) deadline = start_ + cache::capped(options.time_limit);
   while (done_ < tasks_.size() && !stopped_) {
     if (!ended_.empty()) {
       auto& task = *ended_.front();

@@ -112,6 +112,8 @@ TEST(Layering, CacheIncludesOnlyItself) {
 }
 
 TEST(Layering, RuntimeKnowsNoKernel) {
+  // Of cache/ what is installed, and two private headers that hold no more than a few lines.
+  const std::set<std::string> shared = {"cache/capped.hpp", "cache/without_signals.hpp"};
   for (const auto& include : includes_below("runtime")) {
     if (!include.quoted) continue;
     EXPECT_TRUE(starts_with_any(include.name, {"runtime/", "kiln/"}))
