@@ -13,18 +13,13 @@
 #include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
 #include "runtime/fork_probe.hpp"
+#include "runtime/message_text.hpp"
 #include "runtime/process_guard.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const auto& part : parts) text.append(text.empty() ? "" : " ").append(part);
-  return text;
-}
 
 void erase_all(std::string& text, const std::string& part) {
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at))
@@ -59,7 +54,7 @@ Error compile_error(const Program& program, std::string_view architecture, const
       "kernel " + spec.name + " does not compile for " + std::string(architecture) + ": " + head;
   if (!spec.name_expression.empty())
     message += " [name expression \"" + spec.name_expression + "\"]";
-  message += " [options: " + joined(arguments) + "] [key " + key.name.hex() + "]";
+  message += " [options: " + joined(arguments, " ") + "] [key " + key.name.hex() + "]";
   return Error(ErrorCode::compile_failed, std::move(message), std::move(log));
 }
 
@@ -72,7 +67,7 @@ Error replaced_error(const NvrtcFiles& files) {
 std::string supported_list(const NvrtcLibrary& library) {
   const auto& files = library.files();
   return "NVRTC " + version_text(files.major, files.minor) + " supports " +
-         joined(library.supported_architectures());
+         joined(library.supported_architectures(), " ");
 }
 
 Status check_supported(const NvrtcLibrary& library, const Program& program,
