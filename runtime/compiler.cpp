@@ -149,6 +149,36 @@ Error no_such_symbol(const ArtifactFacts& wanted, const CubinInfo& info, std::st
                read_ptxas_report(log, wanted.symbol).rest);
 }
 
+// What a run that ended well has made. `facts` are those that were known before.
+Result<Artifact> read_artifact(const NvrtcApi& api, const NvrtcRun& run, const Program& program,
+                               const CompileKey& key, ArtifactFacts facts) {
+  const auto& log = run.log();
+  Artifact artifact{.key = key.name};
+  if (auto status = read_cubin(api, run, facts.kernel, facts.architecture, log, artifact); !status)
+    return status.error();
+  const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
+  auto sound = info ? check_architecture(*info, facts.architecture) : Status(info.error());
+  if (!sound)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + facts.kernel +
+                     ": what NVRTC made is not what was asked for: " + sound.error().message(),
+                 log);
+  const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
+                                   [&](const auto& k) { return k.symbol == facts.symbol; });
+  if (kernel == info->kernels.end()) return no_such_symbol(facts, *info, log);
+
+  auto report = read_ptxas_report(log, facts.symbol);
+  facts.usage = report.usage;
+  facts.log = without_directories(std::move(report.rest), program.closure);
+  if (auto status = read_cubin_facts(*info, facts); !status)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + facts.kernel + " for " + facts.architecture +
+                     ": what NVRTC made cannot be read: " + status.error().message(),
+                 log);
+  artifact.facts = std::move(facts);
+  return artifact;
+}
+
 // NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
 void refuse_own_cache(std::vector<std::string>& arguments, int major, int minor) {
   if (std::pair(major, minor) >= std::pair(12, 9)) arguments.emplace_back("--no-cache");
@@ -353,31 +383,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                            "error: the name expression names no kernel of this program\n" + log);
     facts.symbol = lowered;
   }
-
-  Artifact artifact{.key = key.name};
-  if (auto status = read_cubin(api, *run, spec.name, facts.architecture, log, artifact); !status)
-    return status.error();
-  const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
-  auto sound = info ? check_architecture(*info, architecture) : Status(info.error());
-  if (!sound)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name +
-                     ": what NVRTC made is not what was asked for: " + sound.error().message(),
-                 std::move(log));
-  const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
-                                   [&](const auto& k) { return k.symbol == facts.symbol; });
-  if (kernel == info->kernels.end()) return no_such_symbol(facts, *info, log);
-
-  auto report = read_ptxas_report(log, facts.symbol);
-  facts.usage = report.usage;
-  facts.log = without_directories(std::move(report.rest), program.closure);
-  if (auto status = read_cubin_facts(*info, facts); !status)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + " for " + facts.architecture +
-                     ": what NVRTC made cannot be read: " + status.error().message(),
-                 std::move(log));
-  artifact.facts = std::move(facts);
-  return artifact;
+  return read_artifact(api, *run, program, key, std::move(facts));
 }
 
 }  // namespace kiln
