@@ -157,7 +157,7 @@ Outcome run(const BenchArguments& arguments, Output& output) {
     }
   output.object({{"kernel", known->name},
                  {"device", device->name()},
-                 {"architecture", kernels->architecture},
+                 {"arch", kernels->architecture},
                  {"cache_dir", settings->runtime.cache_directory.string()},
                  {"all_held", all_held},
                  {"receipts", std::move(receipts)}});

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every target that NVRTC has known since 12.8, the oldest that Kiln takes.
+// An architecture that each NVRTC has known since 12.8, the oldest that Kiln takes.
 constexpr const char* kTrialTarget = "sm_90a";
 constexpr const char* kTrialSource = "kiln_doctor.cu";
 
@@ -154,7 +154,7 @@ Check check_compile(Runtime& runtime, const std::vector<std::string>& architectu
   const auto tell = [&](const std::string& target, const Error& error) {
     check.state = State::problem;
     const auto message = error.message();
-    // What is wrong with the machine is the same for all targets.
+    // What is wrong with the machine is the same for all architectures.
     if (std::find(check.lines.begin(), check.lines.end(), message) == check.lines.end())
       check.lines.push_back(message);
     check.facts["targets"].push_back({{"arch", target}, {"ok", false}, {"error", message}});

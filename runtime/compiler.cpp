@@ -76,7 +76,7 @@ Status check_supported(const NvrtcLibrary& library, const Program& program,
   if (std::find(supported.begin(), supported.end(), architecture) != supported.end()) return {};
   return Error(ErrorCode::unsupported,
                "kernel " + program.spec.name + ": architecture \"" + std::string(architecture) +
-                   "\" is not a target of the installed compiler; " + supported_list(library));
+                   "\" is not supported by the installed compiler; " + supported_list(library));
 }
 
 // NVRTC's own choice of templates to instantiate would put symbols into another order than a

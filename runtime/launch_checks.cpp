@@ -13,8 +13,8 @@ constexpr int kFirstWithOverlap = 90;
 
 // 90 for code of compute capability 9.0.
 Result<int> sm_of(const LoadedKernel& kernel) {
-  KILN_TRY(const auto target, parse_architecture(kernel.library().artifact().facts.architecture));
-  return target.sm;
+  KILN_TRY(const auto parsed, parse_architecture(kernel.library().artifact().facts.architecture));
+  return parsed.sm;
 }
 
 // Where parameters begin in the constant bank: see KernelParameter.
