@@ -12,8 +12,7 @@ constexpr ArgumentChecks kCheck{"kimi_k3_mla"};
 constexpr u32 kThreads = 1024;
 
 Result<TableCheckArgs> args_for(const Arguments& arguments, TableReport* report, u64& tokens) {
-  if (const Status good = kCheck.pointer("report", report, alignof(TableReport)); !good)
-    return good.error();
+  KILN_TRY(kCheck.pointer("report", report, alignof(TableReport)));
   KILN_TRY(const Call call, check(arguments));
   tokens = call.tokens;
   return TableCheckArgs{.block_tables = call.block_tables,
@@ -47,18 +46,18 @@ Result<LaunchDescriptor> TableCheck::prepare(const Arguments& arguments,
   KILN_TRY(const Kernel kernel, runtime_->get(kernel_));
   KILN_TRY(LaunchDescriptor launch,
            runtime_->launches().prepare(kernel, {.block_threads = {kThreads}}, TableCheckArgs{}));
-  if (const Status updated = update(launch, arguments, report); !updated) return updated.error();
+  KILN_TRY(update(launch, arguments, report));
   return launch;
 }
 
 Status TableCheck::update(LaunchDescriptor& launch, const Arguments& arguments,
                           TableReport* report) const {
-  if (Status set = launch.set_grid({0, 1, 1}); !set) return set;
+  KILN_TRY(launch.set_grid({0, 1, 1}));
   u64 tokens = 0;
   const auto args = args_for(arguments, report, tokens);
   if (!args) return args.status();
   if (tokens == 0) return {};
-  if (Status set = launch.set_argument(0, *args); !set) return set;
+  KILN_TRY(launch.set_argument(0, *args));
   return launch.set_grid({1, 1, 1});
 }
 
