@@ -111,10 +111,10 @@ void add_read_only_caches(CLI::App& verb, Given& given) {
 }
 
 void add_architectures(CLI::App& verb, Given& given) {
-  add_list(
-      verb, "--arch", given.architectures, "ARCH",
-      "Targets, repeated or with commas; a GPU of 9.0 or newer uses its own with an a, such as\n"
-      "sm_90a, and no sm_90 [KILN_ARCH; default the devices here]");
+  add_list(verb, "--arch", given.architectures, "ARCH",
+           "Architectures, repeated or with commas; a GPU of 9.0 or newer uses its own with an a, "
+           "such as\n"
+           "sm_90a, and no sm_90 [KILN_ARCH; default the devices here]");
 }
 
 void add_remote(CLI::App& verb, Given& given) {

@@ -24,7 +24,7 @@ struct Given {
   /// URLs of the remote cache, and the file with the key that signs for it.
   std::vector<std::string> remotes{};
   std::string remote_key{};
-  /// Each a target or a list of them with commas between.
+  /// Each an architecture or a list of them with commas between.
   std::vector<std::string> architectures{};
 };
 

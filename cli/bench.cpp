@@ -113,12 +113,12 @@ Result<Row> measure(Kernels& kernels, const bench::Device& device,
            bench::compare_device(
                device, baseline, candidate, timing,
                {.claim = bench::Claim::same, .rounds = arguments.rounds, .bitwise_parity = true}));
-  Row row{.receipt = {.name = std::string(known.problems[problem]) + ", " + std::to_string(tokens) +
-                              " tokens",
-                      .timing = timing_text(timing),
-                      .comparison = std::move(comparison),
-                      .provenance = bench::provenance()},
-          .equal_cubins = equal_cubins(cached, compiled)};
+  Row row{
+      .receipt = {.name = std::string(known.problems[problem]) + ", " + counted(tokens, "token"),
+                  .timing = timing_text(timing),
+                  .comparison = std::move(comparison),
+                  .provenance = bench::provenance()},
+      .equal_cubins = equal_cubins(cached, compiled)};
   row.receipt.provenance.device = device.name();
   row.receipt.provenance.toolkit = cached.facts.toolchain;
   row.receipt.provenance.key = cached.key.hex();
@@ -157,7 +157,7 @@ Outcome run(const BenchArguments& arguments, Output& output) {
     }
   output.object({{"kernel", known->name},
                  {"device", device->name()},
-                 {"architecture", kernels->architecture},
+                 {"arch", kernels->architecture},
                  {"cache_dir", settings->runtime.cache_directory.string()},
                  {"all_held", all_held},
                  {"receipts", std::move(receipts)}});

@@ -14,7 +14,7 @@ Outcome run_gc(const Given& given, Output& output) {
   auto& store = std::get<cache::Store>(opened);
   const auto removed = store.collect_garbage();
   if (!removed) return unreadable_cache(removed.error());
-  output.line(std::to_string(*removed) + " temporary files removed from " +
+  output.line(counted(*removed, "temporary file") + " removed from " +
               printable(store.directory().string()));
   output.object({{"cache_dir", store.directory().string()}, {"removed", *removed}});
   return ExitCode::done;

@@ -93,8 +93,7 @@ Outcome run(const CacheVerifyArguments& arguments, Output& output) {
   }
   const auto count = damaged.size();
   output.line(entries_text(entries) + ", " + bytes_text(total_bytes) + ", and " +
-              std::to_string(records) + (records == 1 ? " record in " : " records in ") +
-              printable(store.directory().string()) + ": " +
+              counted(records, "record") + " in " + printable(store.directory().string()) + ": " +
               (count == 0 ? "all good"
                           : std::to_string(count) + " damaged, " +
                                 (arguments.quarantine ? "put aside in v1/q, "

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every target that NVRTC has known since 12.8, the oldest that Kiln takes.
+// An architecture that each NVRTC has known since 12.8, the oldest that Kiln takes.
 constexpr const char* kTrialTarget = "sm_90a";
 constexpr const char* kTrialSource = "kiln_doctor.cu";
 
@@ -51,12 +51,6 @@ constexpr std::array kOtherVariables = {
 std::string origin_of(const std::string& named) {
   if (named.empty()) return "default";
   return named == "HOME" || named == "XDG_CACHE_HOME" ? "default, by " + named : named;
-}
-
-std::string comma_list(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
 }
 
 Json strings(const std::vector<fs::path>& paths) {
@@ -160,7 +154,7 @@ Check check_compile(Runtime& runtime, const std::vector<std::string>& architectu
   const auto tell = [&](const std::string& target, const Error& error) {
     check.state = State::problem;
     const auto message = error.message();
-    // What is wrong with the machine is the same for all targets.
+    // What is wrong with the machine is the same for all architectures.
     if (std::find(check.lines.begin(), check.lines.end(), message) == check.lines.end())
       check.lines.push_back(message);
     check.facts["targets"].push_back({{"arch", target}, {"ok", false}, {"error", message}});
@@ -200,7 +194,7 @@ Check check_toolkit(const Settings& settings, const EnvironmentReader& environme
     check.lines.push_back("none of CUDA " + version +
                           "; only kernels that include <cuda_fp16.h> and the like need them");
     check.cure = "install the CUDA toolkit " + version + " and set CUDA_HOME to it" +
-                 (found->skipped.empty() ? "" : "; not used: " + comma_list(found->skipped));
+                 (found->skipped.empty() ? "" : "; not used: " + joined(found->skipped, ", "));
     return check;
   }
   for (const auto& directory : found->directories)
@@ -313,7 +307,7 @@ Check check_architectures(const Settings& settings, Runtime& runtime) {
       if (std::find(names.begin(), names.end(), device.architecture) == names.end())
         names.push_back(device.architecture);
   Check check{.name = "architectures",
-              .lines = {names.empty() ? "none named, and no device to ask" : comma_list(names)},
+              .lines = {names.empty() ? "none named, and no device to ask" : joined(names, ", ")},
               .origin = origin_of(settings.architectures_origin),
               .facts = {{"architectures", names}}};
   if (settings.architectures.empty() && !names.empty())
@@ -382,8 +376,7 @@ Check check_environment(const EnvironmentReader& environment) {
     check.facts[name] = nullptr;
   }
   if (check.state == State::note)
-    check.cure = "the variables are " +
-                 comma_list(std::vector<std::string>(kOwnVariables.begin(), kOwnVariables.end()));
+    check.cure = "the variables are " + joined({kOwnVariables.begin(), kOwnVariables.end()}, ", ");
   if (check.lines.empty()) check.lines.emplace_back("nothing that counts is set");
   return check;
 }

@@ -32,7 +32,7 @@ struct Check {
 
 /// A Runtime with `settings` and without a cache is opened for these: its driver and its compiler.
 Check check_driver(Runtime& runtime);
-/// Compiles a small kernel for each target in force, or for one when none is.
+/// Compiles a small kernel for each architecture in force, or for one when none is.
 Check check_compile(Runtime& runtime, const std::vector<std::string>& architectures);
 
 Check check_nvrtc(const Settings& settings, const EnvironmentReader& environment);

@@ -71,7 +71,7 @@ Outcome run(const CompileArguments& arguments, Output& output) {
   if (auto* failure = std::get_if<Failure>(&targets)) return std::move(*failure);
   const auto& architectures = std::get<std::vector<std::string>>(targets);
   if (!arguments.output.empty() && architectures.size() > 1)
-    return usage_failure("-o takes the code of one target, and there are " +
+    return usage_failure("-o takes the code of one architecture, and there are " +
                          std::to_string(architectures.size()) + "; name one with --arch");
 
   const auto warmed = runtime.warmup({.architectures = architectures});

@@ -1,4 +1,4 @@
-// What kiln compile tells of one source, target by target, for people or as JSON.
+// What kiln compile tells of one source, architecture by architecture, for people or as JSON.
 //
 // Threads: used by the main thread alone.
 #pragma once

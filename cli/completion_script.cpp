@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/output.hpp"
+
 namespace kiln::cli {
 namespace {
 
@@ -24,12 +26,6 @@ struct Command {
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
-}
-
-std::string joined(const std::vector<std::string>& words, const char* between = " ") {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
 }
 
 Flag flag_of(const CLI::Option& option, const std::vector<Choices>& choices) {
@@ -117,7 +113,7 @@ std::string cases_of(const std::vector<Command>& commands, const Offers& offers)
     if (value == Value::file) return offers.files;
     if (value == Value::directory) return offers.directories;
     if (value == Value::word) return offers.nothing;
-    return offers.words + joined(words) + offers.words_end;
+    return offers.words + joined(words, " ") + offers.words_end;
   };
   std::string text = "  case \"$command $previous\" in\n";
   for (const auto& command : commands)
@@ -213,7 +209,7 @@ std::string fish_script(const std::vector<Command>& commands) {
       if (flag.value == Value::file)
         text += flag.names.empty() ? " -F" : " -a '(__fish_complete_path)'";
       if (flag.value == Value::directory) text += " -a '(__fish_complete_directories)'";
-      if (flag.value == Value::choice) text += " -a " + quoted(joined(flag.choices), "fish");
+      if (flag.value == Value::choice) text += " -a " + quoted(joined(flag.choices, " "), "fish");
       text += " -d " + quoted(flag.help, "fish") + "\n";
     }
   }

@@ -127,9 +127,9 @@ Outcome run_doctor(const Given& given, Output& output) {
   const auto problems = std::count_if(checks.begin(), checks.end(), [](const Check& check) {
     return check.state == State::problem;
   });
-  output.line(problems == 0 ? "ready: kiln prewarm and kiln compile work here"
-                            : "not ready: " + std::to_string(problems) +
-                                  (problems == 1 ? " problem" : " problems"));
+  output.line(problems == 0
+                  ? "ready: kiln prewarm and kiln compile work here"
+                  : "not ready: " + counted(static_cast<std::uint64_t>(problems), "problem"));
   output.object({{"kiln", version()},
                  {"ready", problems == 0},
                  {"problems", problems},

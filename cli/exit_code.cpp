@@ -10,7 +10,7 @@ ExitCode exit_code_of(ErrorCode code) noexcept {
     case ErrorCode::none:
       return ExitCode::done;
     case ErrorCode::invalid_argument:
-    case ErrorCode::unsupported:  // a whole call is refused so only for a target that it names
+    case ErrorCode::unsupported:  // a whole call is refused so only for an architecture in it
       return ExitCode::usage;
     case ErrorCode::no_toolchain:
     case ErrorCode::no_device:

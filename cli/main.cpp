@@ -129,17 +129,8 @@ ExitCode run(CLI::App& kiln, const std::vector<Verb>& verbs, int count, char** a
   }
 }
 
-int run_command(int count, char** arguments) {
-  // What kiln prewarm starts to compile in; no verb for people.
-  if (count == 2 && std::string_view(arguments[1]) == "compile-worker") return serve_compiles();
-  occupy_closed_streams();
-  // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
-  std::signal(SIGPIPE, SIG_IGN);
-  Output output(wants_json(count, arguments) ? OutputForm::json : OutputForm::text,
-                is_live_terminal(process_environment()));
-
-  CLI::App kiln(
-      "CUDA kernels from source strings, compiled once per key for all who share a cache.", "kiln");
+// What belongs to the whole command and to no verb.
+void set_up(CLI::App& kiln) {
   kiln.footer(
       "Examples:\n"
       "  kiln prewarm --model deepseek-v4.1-flash --tp 4 --kv nvfp4 --arch sm_90a,sm_100a\n"
@@ -153,11 +144,12 @@ int run_command(int count, char** arguments) {
       "Exit codes: 0 done, 1 something is missing or failed, 2 usage, 3 environment.");
   kiln.set_version_flag("--version", "")
       ->description("Show the versions of Kiln, NVRTC and driver");
-  bool json = false;  // wants_json() has answered
-  // Without an override --json=false and the like are refused; wants_json() knows what is left.
-  kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
   kiln.fallthrough();  // inherited: what belongs to the whole may stand after the verb
   kiln.require_subcommand(1);
+}
+
+// In the order that the help shows them in. `choices` must outlive them.
+std::vector<Verb> add_verbs(CLI::App& kiln, std::vector<Choices>& choices) {
   // Without a footer of their own they would have that of the whole, with examples of other verbs.
   const auto add_group = [&](const std::string& name, const char* what) {
     auto* group = kiln.add_subcommand(name, what);
@@ -166,7 +158,6 @@ int run_command(int count, char** arguments) {
   };
   auto* cache = add_group("cache", "Look at a cache, and keep it in order");
   auto* bundle = add_group("bundle", "Give entries of a cache to others, signed");
-  std::vector<Choices> choices;
   std::vector<Verb> verbs = {add_prewarm(kiln),
                              add_compile(kiln),
                              add_explain(kiln),
@@ -197,7 +188,26 @@ int run_command(int count, char** arguments) {
   verbs.push_back(add_manifest_diff(*manifest));
   for (const auto& verb : verbs)
     choices.insert(choices.end(), verb.choices.begin(), verb.choices.end());
+  return verbs;
+}
 
+int run_command(int count, char** arguments) {
+  // What kiln prewarm starts to compile in; no verb for people.
+  if (count == 2 && std::string_view(arguments[1]) == "compile-worker") return serve_compiles();
+  occupy_closed_streams();
+  // A reader that goes away (kiln cache ls | head) is an error value of write(), not a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  Output output(wants_json(count, arguments) ? OutputForm::json : OutputForm::text,
+                is_live_terminal(process_environment()));
+
+  CLI::App kiln(
+      "CUDA kernels from source strings, compiled once per key for all who share a cache.", "kiln");
+  set_up(kiln);
+  bool json = false;  // wants_json() has answered
+  // Without an override --json=false and the like are refused; wants_json() knows what is left.
+  kiln.add_flag("--json", json, "Write the result as one JSON object")->disable_flag_override();
+  std::vector<Choices> choices;
+  const auto verbs = add_verbs(kiln, choices);
   auto exit = run(kiln, verbs, count, arguments, output);
   if (const auto status = output.result_status(); !status) {
     output.message("kiln: " + status.error().message());

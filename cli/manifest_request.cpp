@@ -14,9 +14,7 @@ namespace kiln::cli {
 namespace {
 
 std::string known_models() {
-  std::string names;
-  for (const auto& name : kernels::model_names()) names += (names.empty() ? "" : ", ") + name;
-  return names;
+  return joined(kernels::model_names(), ", ");
 }
 
 Result<kernels::ManifestParameters> parameters_in(const ManifestArguments& arguments) {

@@ -30,9 +30,8 @@ Outcome run_merge(const MergeArguments& arguments, Output& output) {
       return usage_failure(file + ": " + status.error().message());
   }
   if (auto failure = write_output(arguments.output, to_json(all))) return *std::move(failure);
-  output.line(std::to_string(all.kernels.size()) + " kernels of " +
-              std::to_string(arguments.files.size()) + " recordings in " +
-              printable(arguments.output));
+  output.line(counted(all.kernels.size(), "kernel") + " of " +
+              counted(arguments.files.size(), "recording") + " in " + printable(arguments.output));
   output.object({{"output", arguments.output},
                  {"recordings", arguments.files.size()},
                  {"kernels", all.kernels.size()},

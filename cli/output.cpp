@@ -45,8 +45,22 @@ std::string with_line_end(std::string_view text) {
 
 }  // namespace
 
+std::string counted(std::uint64_t count, std::string_view one) {
+  return counted(count, one, std::string(one) + "s");
+}
+
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
+  return std::to_string(count).append(" ").append(count == 1 ? one : many);
+}
+
 std::string entries_text(std::uint64_t count) {
-  return std::to_string(count) + (count == 1 ? " entry" : " entries");
+  return counted(count, "entry", "entries");
+}
+
+std::string joined(const std::vector<std::string>& parts, std::string_view between) {
+  std::string text;
+  for (const auto& part : parts) text.append(text.empty() ? "" : between).append(part);
+  return text;
 }
 
 std::string bytes_text(std::uint64_t bytes) {

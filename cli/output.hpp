@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/exit_code.hpp"
 #include "kiln/log.hpp"
@@ -23,8 +24,12 @@ enum class OutputForm : unsigned char {
 /// With members in the order that they are written in.
 using Json = nlohmann::ordered_json;
 
+/// "1 kernel", "2 kernels".
+std::string counted(std::uint64_t count, std::string_view one);
 /// "1 entry", "2 entries".
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many);
 std::string entries_text(std::uint64_t count);
+std::string joined(const std::vector<std::string>& parts, std::string_view between);
 /// Bytes as a person reads them: "812 B", "40.2 KiB".
 std::string bytes_text(std::uint64_t bytes);
 /// `text` without control characters, which a terminal would act upon.

@@ -39,8 +39,8 @@ void write_lines(const mla::Plan& plan, const std::vector<std::string>& reasons,
               (plan.reducer == mla::Reducer::none
                    ? ""
                    : ", " + text_of(plan.reducer_grid) + " blocks for " +
-                         std::to_string(plan.reduce_rows) + " rows"));
-  output.line("workspace        " + std::to_string(workspace_bytes(plan)) + " bytes");
+                         counted(plan.reduce_rows, "row")));
+  output.line("workspace        " + counted(workspace_bytes(plan), "byte"));
   for (const auto& reason : reasons) output.line("  " + reason);
 }
 

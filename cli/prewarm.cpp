@@ -135,7 +135,7 @@ Outcome finish_sending(Runtime& runtime, bool asked, bool all_sent, const std::s
                        Outcome warmed, Output& output) {
   const auto flushed = runtime.flush(kLongestUpload, stop);
   const auto counters = runtime.cache_counters().remote.value_or(cache::RemoteCounters{});
-  output.message("remote cache: " + std::to_string(counters.hits) + " hits, " +
+  output.message("remote cache: " + counted(counters.hits, "hit") + ", " +
                  std::to_string(counters.uploaded) + " sent");
   if (!flushed) output.message("kiln: " + flushed.error().message());
   if (!asked || (flushed && all_sent)) return warmed;

@@ -63,11 +63,11 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
   if (!report.stopped.empty())
     output_.message("kiln: stopped (" + report.stopped + ") with " +
                     std::to_string(report.requested - report.failed) + " of " +
-                    std::to_string(report.requested) +
-                    " kernels finished; the same command goes on from there");
+                    counted(report.requested, "kernel") +
+                    " finished; the same command goes on from there");
   if (report.not_stored != 0)
     output_.message("kiln: " + std::to_string(report.not_stored) + " of " +
-                    std::to_string(report.compiled) + " compiled kernels could not be stored in " +
+                    counted(report.compiled, "compiled kernel") + " could not be stored in " +
                     cache_directory_.string());
 
   std::string parameters;
@@ -76,10 +76,10 @@ ExitCode PrewarmReport::finish(const WarmupReport& report) const {
   if (!parameters.empty()) parameters += ")";
   const double seconds = std::chrono::duration<double>(report.time).count();
   output_.line(printable(request_.manifest.model + parameters) + ": " +
-               std::to_string(report.requested) + " kernels: " + std::to_string(report.hits) +
-               " hits, " + std::to_string(report.compiled) + " compiled, " +
-               std::to_string(report.waited) + " waited for, " + std::to_string(report.failed) +
-               " failed, in " + fixed(seconds, 2) + " s");
+               counted(report.requested, "kernel") + ": " + counted(report.hits, "hit") + ", " +
+               std::to_string(report.compiled) + " compiled, " + std::to_string(report.waited) +
+               " waited for, " + std::to_string(report.failed) + " failed, in " +
+               fixed(seconds, 2) + " s");
   if (!report.jobs_reason.empty()) output_.line(report.jobs_reason);
   if (!report.toolchain.empty()) output_.line("toolchain: " + report.toolchain);
   output_.line("cache: " + cache_directory_.string());
@@ -105,8 +105,8 @@ void PrewarmReport::planned(const std::vector<PlannedKernel>& planned) const {
   }
   const auto cached = static_cast<std::size_t>(std::count_if(
       planned.begin(), planned.end(), [](const auto& kernel) { return kernel.found.found; }));
-  output_.line(std::to_string(planned.size()) + " kernels: " + std::to_string(cached) +
-               " cached, " + std::to_string(planned.size() - cached) +
+  output_.line(counted(planned.size(), "kernel") + ": " + std::to_string(cached) + " cached, " +
+               std::to_string(planned.size() - cached) +
                " missing; nothing was compiled or written");
   output_.line("cache: " + cache_directory_.string());
 

@@ -52,7 +52,7 @@ std::string bar_line(const BarState& state, unsigned columns) {
 
   const auto left = time_left(state);
   std::string counts =
-      std::to_string(state.hits) + " hits, " + std::to_string(state.compiled) + " compiled";
+      counted(state.hits, "hit") + ", " + std::to_string(state.compiled) + " compiled";
   if (state.failed != 0) counts += ", " + std::to_string(state.failed) + " failed";
   for (const auto& part : {"ETA " + (left ? clock_text(*left) : std::string("-:--")), counts})
     if (line.size() + 2 + part.size() <= room) line += "  " + part;

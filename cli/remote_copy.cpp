@@ -101,7 +101,7 @@ Outcome run(const RemoteCopyArguments& arguments, Way way, Output& output) {
   warn_of_unasked(*settings, output);
   const auto arrived = runtime.cache_counters().remote.value_or(cache::RemoteCounters{}).uploaded;
   output.line(std::to_string(way == Way::push ? arrived : done) + " of " +
-              std::to_string(copies.size()) + " kernels " +
+              counted(copies.size(), "kernel") + " " +
               (way == Way::push ? "arrived at" : "are here, or came from") + " the remote cache");
   output.object({{"requested", copies.size()},
                  {"done", way == Way::push ? arrived : done},

@@ -73,8 +73,7 @@ Check check_remote(const Settings& settings) {
     return problem("nobody whose signature would be taken is named, so that no cache opens",
                    "name the builders' public keys in KILN_CACHE_SIGNERS");
   } else {
-    check.lines.push_back("objects are taken from " + std::to_string(signers.size()) +
-                          (signers.size() == 1 ? " signer" : " signers"));
+    check.lines.push_back("objects are taken from " + counted(signers.size(), "signer"));
   }
   return check;
 }

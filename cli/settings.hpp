@@ -31,7 +31,7 @@ struct Settings {
 };
 
 /// `given` over `environment`.
-/// Errors  as options_from(); invalid_argument for an empty name in a list of targets.
+/// Errors  as options_from(); invalid_argument for an empty name in a list of architectures.
 Result<Settings> settings_from(const Given& given, const EnvironmentReader& environment);
 
 /// The failure of a command that needs a cache directory and has none.

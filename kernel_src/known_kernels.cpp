@@ -31,7 +31,7 @@ Result<KernelSpec> make_spec(const nlohmann::json& values) {
   Key key;
   for (const auto& [field, value] : values.items())
     static_cast<void>(assign_field(key, field, value));  // check_field() has accepted it
-  if (auto status = Check(key); !status) return status.error();
+  KILN_TRY(Check(key));
   return SpecOf(key);
 }
 

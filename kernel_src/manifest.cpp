@@ -66,8 +66,8 @@ class Reader {
     if (!is_text(document_["model"]))
       return wrong(root / "model", document_["model"], "a text that is not empty");
     manifest_.model = document_["model"].get<std::string>();
-    if (auto status = read_parameters(root / "parameters"); !status) return status.error();
-    if (auto status = read_kernels(root / "kernels"); !status) return status.error();
+    KILN_TRY(read_parameters(root / "parameters"));
+    KILN_TRY(read_kernels(root / "kernels"));
     return std::move(manifest_);
   }
 
@@ -107,7 +107,7 @@ class Reader {
     if (found != document_.end()) {
       if (!found->is_object()) return wrong(where, *found, "an object");
       for (const auto& [name, description] : found->items())
-        if (auto status = read_parameter(name, description, where / name); !status) return status;
+        KILN_TRY(read_parameter(name, description, where / name));
     }
     for (const auto& [name, value] : given_)
       if (!parameters_.contains(name))
@@ -118,8 +118,7 @@ class Reader {
   }
 
   Status read_parameter(const std::string& name, const json& description, const Pointer& where) {
-    if (auto status = check_members(description, where, {"values"}, {"default"}); !status)
-      return status;
+    KILN_TRY(check_members(description, where, {"values"}, {"default"}));
     Parameter parameter;
     const auto& values = description["values"];
     const auto choices = where / "values";
@@ -177,8 +176,7 @@ class Reader {
 
   // Nothing where the parameters in force do not need it.
   Result<std::optional<KernelSpec>> read_kernel(const json& entry, const Pointer& where) const {
-    if (auto status = check_members(entry, where, {"kernel", "key"}, {"purpose", "when"}); !status)
-      return status.error();
+    KILN_TRY(check_members(entry, where, {"kernel", "key"}, {"purpose", "when"}));
     if (entry.contains("purpose") && !entry["purpose"].is_string())
       return wrong(where / "purpose", entry["purpose"], "a text");
 
@@ -194,8 +192,7 @@ class Reader {
                        "; kernels of your own are prewarmed from a recording (KILN_RECORD)");
 
     KILN_TRY(const auto admitted, read_when(entry, where / "when"));
-    if (auto status = check_members(entry["key"], where / "key", kernel->fields()); !status)
-      return status.error();
+    KILN_TRY(check_members(entry["key"], where / "key", kernel->fields()));
     json key = json::object();
     for (const auto& [field, value] : entry["key"].items()) {
       KILN_TRY(key[field], resolve(*kernel, field, value, admitted, where / "key" / field));
@@ -245,25 +242,23 @@ class Reader {
       return allowed.empty() ? Status{} : wrong(place, literal, allowed);
     };
     if (!value.is_object()) {
-      if (auto status = check(value, where); !status) return status.error();
+      KILN_TRY(check(value, where));
       return value;
     }
     if (value.contains("parameter")) {
-      if (auto status = check_members(value, where, {"parameter"}); !status) return status.error();
+      KILN_TRY(check_members(value, where, {"parameter"}));
       KILN_TRY(const auto* parameter, find_parameter(value["parameter"], where / "parameter"));
       const auto& name = value["parameter"].get_ref<const std::string&>();
       for (const auto& choice : choices_of(name))
-        if (is_listed(admitted.at(name), text_of(choice)))
-          if (auto status = check(choice, where); !status) return status.error();
+        if (is_listed(admitted.at(name), text_of(choice))) KILN_TRY(check(choice, where));
       return parameter->value;
     }
-    if (auto status = check_members(value, where, {"by", "values"}); !status) return status.error();
+    KILN_TRY(check_members(value, where, {"by", "values"}));
     KILN_TRY(const auto* parameter, find_parameter(value["by"], where / "by"));
     const auto& choices = admitted.at(value["by"].get_ref<const std::string&>());
-    if (auto status = check_members(value["values"], where / "values", choices); !status)
-      return status.error();
+    KILN_TRY(check_members(value["values"], where / "values", choices));
     for (const auto& [choice, literal] : value["values"].items())
-      if (auto status = check(literal, where / "values" / choice); !status) return status.error();
+      KILN_TRY(check(literal, where / "values" / choice));
     return value["values"].value(text_of(parameter->value), json());
   }
 

@@ -5,17 +5,17 @@
 namespace kiln {
 namespace {
 
-// Seen with NVRTC 12.8, 12.9, 13.0 and 13.5: each target from sm_90 on has an 'a' form and none
-// before; each target from sm_100 on has an 'f' form, and NVRTC takes it since 12.9.
+// Seen with NVRTC 12.8, 12.9, 13.0 and 13.5: each architecture from sm_90 on has an 'a' form and
+// none before; each from sm_100 on has an 'f' form, and NVRTC takes it since 12.9.
 constexpr int kFirstSpecific = 90;
 constexpr int kFirstFamily = 100;
 
-bool takes_family_targets(int major, int minor) noexcept {
+bool takes_families(int major, int minor) noexcept {
   return major > 12 || (major == 12 && minor >= 9);
 }
 
-// The target that somebody who wrote `text` may have meant, as a device asks for it: sm_90a for
-// "90", "9.0", "SM_90" and "compute_90". Empty where there is no telling.
+// The architecture that somebody who wrote `text` may have meant, as a device asks for it: sm_90a
+// for "90", "9.0", "SM_90" and "compute_90". Empty where there is no telling.
 std::string meant_by(std::string_view text) {
   std::string letters;
   for (const char c : text) {
@@ -55,8 +55,8 @@ Result<Architecture> parse_architecture(std::string_view text) {
   constexpr std::string_view kPrefix = "sm_";
   if (text.starts_with("compute_"))
     return bad_architecture(ErrorCode::unsupported, text,
-                            "is a virtual target, which gives no machine code");
-  constexpr auto kForm = "is not a target";
+                            "is a virtual one, which gives no machine code");
+  constexpr auto kForm = "is not spelled as one";
   if (!text.starts_with(kPrefix)) return bad_architecture(ErrorCode::invalid_argument, text, kForm);
   auto digits = text.substr(kPrefix.size());
   Architecture parsed;
@@ -83,14 +83,14 @@ Result<Architecture> parse_architecture(std::string_view text) {
 std::vector<std::string> with_suffixes(const std::vector<int>& numbers, int major, int minor) {
   auto sorted = numbers;
   std::sort(sorted.begin(), sorted.end());
-  std::vector<std::string> targets;
+  std::vector<std::string> names;
   for (const int sm : sorted) {
-    targets.push_back(Architecture{sm, 0}.to_text());
-    if (sm >= kFirstSpecific) targets.push_back(Architecture{sm, 'a'}.to_text());
-    if (sm >= kFirstFamily && takes_family_targets(major, minor))
-      targets.push_back(Architecture{sm, 'f'}.to_text());
+    names.push_back(Architecture{sm, 0}.to_text());
+    if (sm >= kFirstSpecific) names.push_back(Architecture{sm, 'a'}.to_text());
+    if (sm >= kFirstFamily && takes_families(major, minor))
+      names.push_back(Architecture{sm, 'f'}.to_text());
   }
-  return targets;
+  return names;
 }
 
 std::string architecture_of(int compute_major, int compute_minor) {

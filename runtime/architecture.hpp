@@ -1,4 +1,4 @@
-// Compile targets: "sm_" , the number of a compute capability, and what comes with it.
+// Architectures to compile for: "sm_", the number of a compute capability, and what comes with it.
 //
 // Threads: pure functions and values.
 #pragma once
@@ -19,8 +19,8 @@ struct Architecture {
   std::string to_text() const;
 };
 
-/// Reads a target such as "sm_86", "sm_90a" or "sm_100f"; errors name what may have been meant.
-/// Errors  invalid_argument for what is not written as a target; unsupported for a virtual target
+/// Reads one such as "sm_86", "sm_90a" or "sm_100f"; errors name what may have been meant.
+/// Errors  invalid_argument for what is not written as one; unsupported for a virtual one
 ///         ("compute_90") and for one that no compiler knows ("sm_80a").
 Result<Architecture> parse_architecture(std::string_view text);
 

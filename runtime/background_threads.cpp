@@ -5,8 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cache/without_signals.hpp"
 #include "runtime/fork_generation.hpp"
-#include "runtime/without_signals.hpp"
 
 namespace kiln {
 
@@ -42,7 +42,7 @@ bool BackgroundThreads::start(std::function<void()> work) {
   generation_ = fork_generation();
   join_finished();
   auto done = std::make_shared<std::atomic<bool>>(false);
-  const WithoutSignals none;
+  const cache::WithoutSignals none;
   try {
     std::thread thread([work = std::move(work), done] {
       work();

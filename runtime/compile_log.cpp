@@ -185,9 +185,9 @@ std::string cure_of(std::string_view error, std::string_view architecture) {
     if (error.find(mark) != std::string_view::npos) return std::string(cure);
   if (error.starts_with("jit/key.cuh("))
     return "; a macro has the name of a constant of the key: rename one of them";
-  const auto target = parse_architecture(architecture);
-  if (error.find(" not supported on .target") == std::string_view::npos || !target) return {};
-  const auto asked = architecture_of(target->sm / 10, target->sm % 10);
+  const auto parsed = parse_architecture(architecture);
+  if (error.find(" not supported on .target") == std::string_view::npos || !parsed) return {};
+  const auto asked = architecture_of(parsed->sm / 10, parsed->sm % 10);
   return asked == architecture ? std::string()
                                : "; compile for " + asked + ", which Kiln asks for on such a GPU " +
                                      "and which has more instructions";

@@ -19,8 +19,8 @@ std::string lost_header(std::string_view log, const IncludeClosure& closure);
 std::string missing_header_help(std::string_view log, const Program& program);
 
 /// The cure, after "; ", where the log's first error has one that the log does not name: a constant
-/// that the key lacks or a macro replaces, an instruction that the target lacks and that of devices
-/// has, what a program alone cannot do. Else empty.
+/// that the key lacks or a macro replaces, an instruction that the architecture lacks and that of
+/// devices has, what a program alone cannot do. Else empty.
 std::string cure_of(std::string_view error, std::string_view architecture);
 
 /// The front end and the assembler say so in the log, of a program that may be right.

@@ -10,14 +10,11 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/message_text.hpp"
 #include "runtime/option_table.hpp"
 
 namespace kiln {
 namespace {
-
-std::string quote(std::string_view text) {
-  return '"' + std::string(text) + '"';
-}
 
 Error refused(std::string_view option, std::string_view why) {
   return {ErrorCode::invalid_argument,

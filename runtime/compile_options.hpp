@@ -1,5 +1,5 @@
 // NVRTC options as one canonical list: equal meanings give equal text, and what would change the
-// target, read or write files, or belongs to Kiln is refused.
+// architecture, read or write files, or belongs to Kiln is refused.
 //
 // Threads: pure functions and values.
 #pragma once

@@ -13,18 +13,13 @@
 #include "runtime/fork_generation.hpp"
 #include "runtime/fork_mutex.hpp"
 #include "runtime/fork_probe.hpp"
+#include "runtime/message_text.hpp"
 #include "runtime/process_guard.hpp"
 #include "runtime/ptxas_report.hpp"
 #include "runtime/version_text.hpp"
 
 namespace kiln {
 namespace {
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const auto& part : parts) text.append(text.empty() ? "" : " ").append(part);
-  return text;
-}
 
 void erase_all(std::string& text, const std::string& part) {
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at))
@@ -59,7 +54,7 @@ Error compile_error(const Program& program, std::string_view architecture, const
       "kernel " + spec.name + " does not compile for " + std::string(architecture) + ": " + head;
   if (!spec.name_expression.empty())
     message += " [name expression \"" + spec.name_expression + "\"]";
-  message += " [options: " + joined(arguments) + "] [key " + key.name.hex() + "]";
+  message += " [options: " + joined(arguments, " ") + "] [key " + key.name.hex() + "]";
   return Error(ErrorCode::compile_failed, std::move(message), std::move(log));
 }
 
@@ -72,7 +67,7 @@ Error replaced_error(const NvrtcFiles& files) {
 std::string supported_list(const NvrtcLibrary& library) {
   const auto& files = library.files();
   return "NVRTC " + version_text(files.major, files.minor) + " supports " +
-         joined(library.supported_architectures());
+         joined(library.supported_architectures(), " ");
 }
 
 Status check_supported(const NvrtcLibrary& library, const Program& program,
@@ -81,7 +76,7 @@ Status check_supported(const NvrtcLibrary& library, const Program& program,
   if (std::find(supported.begin(), supported.end(), architecture) != supported.end()) return {};
   return Error(ErrorCode::unsupported,
                "kernel " + program.spec.name + ": architecture \"" + std::string(architecture) +
-                   "\" is not a target of the installed compiler; " + supported_list(library));
+                   "\" is not supported by the installed compiler; " + supported_list(library));
 }
 
 // NVRTC's own choice of templates to instantiate would put symbols into another order than a
@@ -152,6 +147,36 @@ Error no_such_symbol(const ArtifactFacts& wanted, const CubinInfo& info, std::st
                    (there.empty() ? "; it has none at all" : "; it has " + there) +
                    ". Declare it extern \"C\" __global__, or name it by a name expression",
                read_ptxas_report(log, wanted.symbol).rest);
+}
+
+// What a run that ended well has made. `facts` are those that were known before.
+Result<Artifact> read_artifact(const NvrtcApi& api, const NvrtcRun& run, const Program& program,
+                               const CompileKey& key, ArtifactFacts facts) {
+  const auto& log = run.log();
+  Artifact artifact{.key = key.name};
+  if (auto status = read_cubin(api, run, facts.kernel, facts.architecture, log, artifact); !status)
+    return status.error();
+  const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
+  auto sound = info ? check_architecture(*info, facts.architecture) : Status(info.error());
+  if (!sound)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + facts.kernel +
+                     ": what NVRTC made is not what was asked for: " + sound.error().message(),
+                 log);
+  const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
+                                   [&](const auto& k) { return k.symbol == facts.symbol; });
+  if (kernel == info->kernels.end()) return no_such_symbol(facts, *info, log);
+
+  auto report = read_ptxas_report(log, facts.symbol);
+  facts.usage = report.usage;
+  facts.log = without_directories(std::move(report.rest), program.closure);
+  if (auto status = read_cubin_facts(*info, facts); !status)
+    return Error(ErrorCode::compile_failed,
+                 "kernel " + facts.kernel + " for " + facts.architecture +
+                     ": what NVRTC made cannot be read: " + status.error().message(),
+                 log);
+  artifact.facts = std::move(facts);
+  return artifact;
 }
 
 // NVRTC's own disk cache would write everything twice, and a hit in it hides the assembler's log.
@@ -358,31 +383,7 @@ Result<Artifact> Compiler::compile(const Program& program, std::string_view arch
                            "error: the name expression names no kernel of this program\n" + log);
     facts.symbol = lowered;
   }
-
-  Artifact artifact{.key = key.name};
-  if (auto status = read_cubin(api, *run, spec.name, facts.architecture, log, artifact); !status)
-    return status.error();
-  const auto info = inspect_cubin({artifact.cubin, artifact.cubin_bytes});
-  auto sound = info ? check_architecture(*info, architecture) : Status(info.error());
-  if (!sound)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name +
-                     ": what NVRTC made is not what was asked for: " + sound.error().message(),
-                 std::move(log));
-  const auto kernel = std::find_if(info->kernels.begin(), info->kernels.end(),
-                                   [&](const auto& k) { return k.symbol == facts.symbol; });
-  if (kernel == info->kernels.end()) return no_such_symbol(facts, *info, log);
-
-  auto report = read_ptxas_report(log, facts.symbol);
-  facts.usage = report.usage;
-  facts.log = without_directories(std::move(report.rest), program.closure);
-  if (auto status = read_cubin_facts(*info, facts); !status)
-    return Error(ErrorCode::compile_failed,
-                 "kernel " + spec.name + " for " + facts.architecture +
-                     ": what NVRTC made cannot be read: " + status.error().message(),
-                 std::move(log));
-  artifact.facts = std::move(facts);
-  return artifact;
+  return read_artifact(api, *run, program, key, std::move(facts));
 }
 
 }  // namespace kiln

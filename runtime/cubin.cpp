@@ -10,8 +10,8 @@ namespace kiln {
 namespace {
 
 // The layout is not documented; what is here was checked on the output of NVRTC 12.8, 12.9, 13.0
-// and 13.5 for every target that they have.
-constexpr std::uint8_t kOldAbi = 7;  // every target up to sm_90 before CUDA 13
+// and 13.5 for every architecture that they have.
+constexpr std::uint8_t kOldAbi = 7;  // every architecture up to sm_90 before CUDA 13
 constexpr std::uint8_t kNewAbi = 8;
 constexpr std::uint32_t kOldAbiSpecific = 0x800;
 constexpr std::uint32_t kNewAbiSpecific = 0x8;  // written by CUDA 12 only
@@ -81,9 +81,9 @@ std::optional<Architecture> architecture_in_note(const ElfSection* section) {
     constexpr std::string_view kOption = "-arch ";
     const auto option = command.find(kOption);
     if (option == std::string_view::npos) continue;
-    auto target = command.substr(option + kOption.size());
-    target = target.substr(0, target.find(' '));
-    if (const auto parsed = parse_architecture(target)) return *parsed;
+    auto name = command.substr(option + kOption.size());
+    name = name.substr(0, name.find(' '));
+    if (const auto parsed = parse_architecture(name)) return *parsed;
   }
   return std::nullopt;
 }

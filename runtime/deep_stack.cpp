@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/without_signals.hpp"
+#include "cache/without_signals.hpp"
 
 namespace kiln {
 namespace {
@@ -39,7 +39,7 @@ void on_deep_stack(const std::function<void()>& work) {
   if (has_room() || ::pthread_attr_init(&attributes) != 0) return work();
   bool made = ::pthread_attr_setstacksize(&attributes, kDeepStackBytes) == 0;
   if (made) {
-    const WithoutSignals none;
+    const cache::WithoutSignals none;
     made =
         ::pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)) == 0;
   }

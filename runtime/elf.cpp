@@ -104,7 +104,6 @@ Result<ElfHeader> read_elf_header(std::span<const std::byte> bytes) {
   if (*read_le<std::uint16_t>(bytes, 4) != 0x0102 || *read_le<std::uint8_t>(bytes, 6) != 1)
     return not_elf("not a 64-bit little-endian ELF file");
   ElfHeader header;
-  header.os_abi = *read_le<std::uint8_t>(bytes, 7);
   header.abi_version = *read_le<std::uint8_t>(bytes, 8);
   header.type = *read_le<std::uint16_t>(bytes, 16);
   header.machine = *read_le<std::uint16_t>(bytes, 18);

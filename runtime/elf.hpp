@@ -44,7 +44,6 @@ std::optional<T> read_le(std::span<const std::byte> bytes, std::uint64_t offset)
 std::string_view text_at(std::span<const std::byte> bytes, std::uint64_t offset) noexcept;
 
 struct ElfHeader {
-  std::uint8_t os_abi = 0;
   std::uint8_t abi_version = 0;
   std::uint16_t type = 0;
   std::uint16_t machine = 0;

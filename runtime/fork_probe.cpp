@@ -7,8 +7,8 @@
 #include <chrono>
 #include <memory>
 
+#include "cache/without_signals.hpp"
 #include "runtime/deep_stack.hpp"
-#include "runtime/without_signals.hpp"
 
 namespace kiln {
 namespace {
@@ -45,7 +45,7 @@ bool answers_after_fork(const NvrtcLibrary& nvrtc, void (*work)(const NvrtcLibra
   // Room for the compile, which would go to a thread of its own, and this one's clock stand still.
   bool made = ::pthread_attr_setstacksize(&attributes, kDeepStackBytes) == 0;
   if (made) {
-    const WithoutSignals none;
+    const cache::WithoutSignals none;
     made = ::pthread_create(&thread, &attributes, run_probe, handed.get()) == 0;
   }
   ::pthread_attr_destroy(&attributes);

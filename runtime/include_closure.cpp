@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/message_text.hpp"
+
 namespace kiln {
 namespace {
 
@@ -27,10 +29,6 @@ struct Meaning {
   std::string stub;    // empty for the file itself
   std::string where;   // the first place that needs it
 };
-
-std::string quote(std::string_view text) {
-  return '"' + std::string(text) + '"';
-}
 
 std::string place_in(std::string_view file, unsigned line) {
   return std::string(file) + ':' + std::to_string(line);

@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include "runtime/message_text.hpp"
+
 namespace kiln {
 namespace {
 
@@ -199,14 +201,14 @@ JobCount choose_jobs(unsigned asked, const MachineLimits& limits, std::uint64_t 
   if (limits.memory_bytes) {
     const auto fitting = *limits.memory_bytes / std::max<std::uint64_t>(compile_bytes, 1);
     memory = mebibytes(*limits.memory_bytes) + " by " + limits.memory_by + " hold " +
-             std::to_string(fitting) + " compiles of " + mebibytes(compile_bytes);
+             counted(fitting, "compile") + " of " + mebibytes(compile_bytes);
     if (fitting < jobs) {
       jobs = static_cast<unsigned>(std::max<std::uint64_t>(fitting, 1));
-      return {jobs, std::to_string(jobs) + (jobs == 1 ? " job: " : " jobs: ") + memory +
-                        ", which is fewer than " + std::to_string(wanted) + " (" + by + ")"};
+      return {jobs, counted(jobs, "job") + ": " + memory + ", which is fewer than " +
+                        std::to_string(wanted) + " (" + by + ")"};
     }
   }
-  return {jobs, std::to_string(jobs) + (jobs == 1 ? " job: " : " jobs: ") + by + "; " + memory};
+  return {jobs, counted(jobs, "job") + ": " + by + "; " + memory};
 }
 
 }  // namespace kiln

@@ -10,6 +10,7 @@
 #include "runtime/launch_checks.hpp"
 #include "runtime/launch_pool.hpp"
 #include "runtime/launch_slot.hpp"
+#include "runtime/message_text.hpp"
 
 namespace kiln {
 namespace {
@@ -159,7 +160,7 @@ Status LaunchDescriptor::set_argument_bytes(std::size_t index, const void* data,
   if (bytes != parameters[index].bytes)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,
                         "argument " + std::to_string(index) + " has " +
-                            std::to_string(parameters[index].bytes) + " bytes, not " +
+                            counted(parameters[index].bytes, "byte") + ", not " +
                             std::to_string(bytes));
   if (data == nullptr)
     return launch_error(*slot_->kernel, ErrorCode::invalid_argument,

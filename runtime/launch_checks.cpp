@@ -1,6 +1,7 @@
 #include "runtime/launch_checks.hpp"
 
 #include "runtime/architecture.hpp"
+#include "runtime/message_text.hpp"
 
 namespace kiln {
 namespace {
@@ -12,8 +13,8 @@ constexpr int kFirstWithOverlap = 90;
 
 // 90 for code of compute capability 9.0.
 Result<int> sm_of(const LoadedKernel& kernel) {
-  KILN_TRY(const auto target, parse_architecture(kernel.library().artifact().facts.architecture));
-  return target.sm;
+  KILN_TRY(const auto parsed, parse_architecture(kernel.library().artifact().facts.architecture));
+  return parsed.sm;
 }
 
 // Where parameters begin in the constant bank: see KernelParameter.
@@ -86,7 +87,7 @@ Status check_attributes(const LoadedKernel& kernel, const LaunchShape& shape) {
                            "; it must be from 0 to 1");
   if (window.bytes > 0 &&
       (window.base == nullptr || window.bytes > kernel.limits().access_window_bytes))
-    return bad(kernel, "the access window is of " + std::to_string(window.bytes) + " bytes" +
+    return bad(kernel, "the access window is of " + counted(window.bytes, "byte") +
                            (window.base == nullptr ? " at no address" : "") +
                            "; the device allows at most " +
                            std::to_string(kernel.limits().access_window_bytes));
@@ -182,14 +183,12 @@ Status check_grid(const LoadedKernel& kernel, const Extent& grid, const Extent& 
 Status check_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments) {
   const auto& parameters = kernel.library().parameters();
   if (arguments.size() != parameters.size())
-    return bad(kernel, std::to_string(arguments.size()) +
-                           (arguments.size() == 1 ? " argument" : " arguments") +
-                           " given, the kernel has " + std::to_string(parameters.size()) +
-                           (parameters.size() == 1 ? " parameter" : " parameters"));
+    return bad(kernel, counted(arguments.size(), "argument") + " given, the kernel has " +
+                           counted(parameters.size(), "parameter"));
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].bytes != parameters[i].bytes)
       return bad(kernel, "argument " + std::to_string(i) + " has " +
-                             std::to_string(arguments[i].bytes) + " bytes, the parameter has " +
+                             counted(arguments[i].bytes, "byte") + ", the parameter has " +
                              std::to_string(parameters[i].bytes) +
                              ": pass a value of exactly the parameter's type");
     if (arguments[i].data == nullptr)

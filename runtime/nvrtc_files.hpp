@@ -14,7 +14,7 @@
 
 namespace kiln {
 
-/// Before this, targets and options that Kiln needs are missing.
+/// Before this, architectures and options that Kiln needs are missing.
 inline constexpr int kOldestNvrtcMajor = 12;
 inline constexpr int kOldestNvrtcMinor = 8;
 

@@ -49,7 +49,7 @@ class NvrtcLibrary {
   const NvrtcApi& api() const noexcept { return api_; }
   const NvrtcFiles& files() const noexcept { return files_; }
 
-  /// The targets that it compiles for, such as "sm_90" and "sm_90a", in rising order.
+  /// The architectures that it compiles for, such as "sm_90" and "sm_90a", in rising order.
   std::vector<std::string> supported_architectures() const;
 
  private:

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/capped.hpp"
 #include "kiln/key_text.hpp"
 #include "runtime/architecture.hpp"
-#include "runtime/capped.hpp"
 #include "runtime/graph_keep.hpp"
 #include "runtime/runtime_state.hpp"
 #include "runtime/toolkit_headers.hpp"
@@ -215,8 +215,8 @@ Result<Runtime> Runtime::open(RuntimeOptions options) {
   let_go_of_graphs_kernels();
   // Once and for all: the working directory may change later.
   if (auto status = make_absolute(options); !status) return status.error();
-  options.compile_limit = capped(options.compile_limit);
-  options.longest_wait = capped(options.longest_wait);
+  options.compile_limit = cache::capped(options.compile_limit);
+  options.longest_wait = cache::capped(options.longest_wait);
   // NVRTC reads this one by itself and makes other code of the same inputs.
   if (const auto version = process_environment()("NV_NVVM_VERSION"); version) {
     if (options.log && (!options.cache_directory.empty() || !options.read_only_caches.empty()))

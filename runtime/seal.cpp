@@ -4,14 +4,10 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/message_text.hpp"
+
 namespace kiln {
 namespace {
-
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : between) + part;
-  return text;
-}
 
 // "offset 5, there 4" for each field that differs.
 std::vector<std::string> differences(const KernelSpec& asked, const KernelSpec& warm,

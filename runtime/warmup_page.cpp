@@ -7,6 +7,7 @@
 
 #include "kiln/warmup.hpp"
 #include "runtime/decimal_text.hpp"
+#include "runtime/message_text.hpp"
 
 namespace kiln {
 namespace {
@@ -97,10 +98,6 @@ std::string size_text(std::size_t bytes) {
                                : decimal_text(kibibytes / kKibibyte, 1) + " MiB";
 }
 
-std::string counted(std::size_t kernels) {
-  return std::to_string(kernels) + (kernels == 1 ? " kernel" : " kernels");
-}
-
 std::string key_text(const cache::Digest& key) {
   return key == cache::Digest{} ? std::string() : key.hex();
 }
@@ -131,8 +128,8 @@ class Page {
   }
 
   void head() {
-    text_ += "<h1>Warmup of " + counted(report_.requested) + "</h1><p>" +
-             std::to_string(report_.hits) + " hits, " + std::to_string(report_.compiled) +
+    text_ += "<h1>Warmup of " + counted(report_.requested, "kernel") + "</h1><p>" +
+             counted(report_.hits, "hit") + ", " + std::to_string(report_.compiled) +
              " compiled, " + std::to_string(report_.waited) + " waited for, " +
              std::to_string(report_.failed) + " failed, in " + time_text(report_.time) + "; " +
              size_text(report_.cubin_bytes) + " of code</p>\n";
@@ -148,7 +145,7 @@ class Page {
                                      [](const auto& kernel) { return !kernel.status; });
     if (count == 0) return;
     text_ += std::string("<h2>Failed</h2><details") + (count <= kFailuresShown ? " open" : "") +
-             "><summary>" + counted(static_cast<std::size_t>(count)) + "</summary><ul>\n";
+             "><summary>" + counted(static_cast<std::size_t>(count), "kernel") + "</summary><ul>\n";
     for (const auto& kernel : report_.kernels) {
       if (kernel.status) continue;
       const auto& error = kernel.status.error();

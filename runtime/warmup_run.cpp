@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/capped.hpp"
+#include "cache/capped.hpp"
 
 namespace kiln {
 namespace {
@@ -154,6 +154,18 @@ std::optional<Outcome> WarmupRun::take(Task& task, Reach reach) {
   return outcome;
 }
 
+// What a compile says of those to come: how long one takes, and how much memory.
+void WarmupRun::learn_from(const Outcome& outcome) {
+  longest_compile_ =
+      std::max(longest_compile_,
+               std::chrono::duration_cast<std::chrono::microseconds>(outcome.compile_time));
+  if (outcome.compile_time.count() <= 0) return;
+  if (const auto resident = jobs_.jobs > 1 && !state_.workers ? resident_bytes() : 0;
+      resident > resident_before_)
+    usual_bytes_ = std::max(usual_bytes_, (resident - resident_before_) / (compiling_ + 1));
+  if (outcome.peak_bytes != 0) usual_bytes_ = std::max(usual_bytes_, outcome.peak_bytes);
+}
+
 bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigned lane) {
   auto& task = *step.task;
   const auto now = Clock::now();
@@ -183,21 +195,14 @@ bool WarmupRun::settle(const Step& step, std::optional<Outcome> outcome, unsigne
   busy_in_a_row_ = 0;
   last_end_ = now;
   if (task.was_busy) look_again();
+  learn_from(*outcome);
 
   auto& report = task.report;
   report.key = outcome->key;
   report.compile = outcome->compile_time;
-  longest_compile_ = std::max(
-      longest_compile_, std::chrono::duration_cast<std::chrono::microseconds>(report.compile));
   report.peak_bytes = outcome->peak_bytes;
   report.header_shared = outcome->header_shared;
   report.lane = lane;
-  if (outcome->compile_time.count() > 0) {
-    if (const auto resident = jobs_.jobs > 1 && !state_.workers ? resident_bytes() : 0;
-        resident > resident_before_)
-      usual_bytes_ = std::max(usual_bytes_, (resident - resident_before_) / (compiling_ + 1));
-    if (outcome->peak_bytes != 0) usual_bytes_ = std::max(usual_bytes_, outcome->peak_bytes);
-  }
   const bool failed_in_passing =
       outcome->passing && outcome->status.code() == ErrorCode::compile_failed;
   if (failed_in_passing && !report.retried && !stopped_) {
@@ -324,7 +329,7 @@ void WarmupRun::drive(const WarmupOptions& options, const Load& load, WarmupRepo
   }
 
   std::optional<Clock::time_point> deadline;
-  if (options.time_limit.count() > 0) deadline = start_ + capped(options.time_limit);
+  if (options.time_limit.count() > 0) deadline = start_ + cache::capped(options.time_limit);
   while (done_ < tasks_.size() && !stopped_) {
     if (!ended_.empty()) {
       auto& task = *ended_.front();

@@ -88,6 +88,7 @@ class WarmupRun : public std::enable_shared_from_this<WarmupRun> {
   void tell_driver();
   std::chrono::microseconds time_to_sleep();
   std::optional<Outcome> take(Task& task, Reach reach);
+  void learn_from(const Outcome& outcome);
   // True when this thread still belongs to the run.
   bool settle(const Step& step, std::optional<Outcome> outcome, unsigned lane);
   void plan();

@@ -16,7 +16,7 @@
 #include "cache/remote/curl_library.hpp"
 #include "cache/remote/pool.hpp"
 #include "cache/remote/secret_file.hpp"
-#include "cache/remote/signals.hpp"
+#include "cache/remote/without_sigpipe.hpp"
 
 namespace kiln::cache {
 namespace {

@@ -11,7 +11,7 @@
 #include "cache/remote/pool.hpp"
 #include "cache/remote/redis_connection.hpp"
 #include "cache/remote/secret_file.hpp"
-#include "cache/remote/signals.hpp"
+#include "cache/remote/without_sigpipe.hpp"
 
 namespace kiln::cache {
 namespace {

@@ -13,7 +13,7 @@ Error absent(const RemoteOptions& options) {
   const auto& url = options.objects.empty() ? options.leases : options.objects;
   return Error(ErrorCode::unsupported,
                "the remote cache " + without_secrets(url) +
-                   " cannot be used: this Kiln was built without the remote tier; build it with "
+                   " cannot be used: this Kiln was built without remote caches; build it with "
                    "KILN_WITH_REMOTE=ON, or name no remote cache (KILN_REMOTE)");
 }
 

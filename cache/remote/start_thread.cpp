@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/remote/signals.hpp"
+#include "cache/without_signals.hpp"
 
 namespace kiln::cache {
 

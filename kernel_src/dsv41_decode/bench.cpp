@@ -85,8 +85,8 @@ struct DeviceData {
   Status check() const {
     Arguments got = host_arguments;
     std::vector<u8> data(outputs[0].bytes()), scales(outputs[1].bytes());
-    if (auto read = outputs[0].read(std::as_writable_bytes(std::span(data))); !read) return read;
-    if (auto read = outputs[1].read(std::as_writable_bytes(std::span(scales))); !read) return read;
+    KILN_TRY(outputs[0].read(std::as_writable_bytes(std::span(data))));
+    KILN_TRY(outputs[1].read(std::as_writable_bytes(std::span(scales))));
     got.output = data.data();
     got.output_scales = scales.data();
     const auto decoded = decode_output(key, got);

@@ -30,7 +30,7 @@ Status check(const Key& key) {
                  "0 (no compressed list) or at most " + std::to_string(kMostListSlots));
   if (key.record != Record::fp8 && key.record != Record::nvfp4)
     return wrong("record", static_cast<u8>(key.record), "0 (fp8) or 1 (nvfp4)");
-  if (Status good = check_page("swa_page_slots", key.swa_page_slots); !good) return good;
+  KILN_TRY(check_page("swa_page_slots", key.swa_page_slots));
   return check_page("page_slots", key.page_slots);
 }
 

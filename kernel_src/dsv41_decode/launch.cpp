@@ -55,9 +55,9 @@ struct Cache {
 
 Status check_cache(const Cache& cache) {
   const Names& names = cache.names;
-  if (Status good = kCheck.pointer(names.cache, cache.base, 16); !good) return good;
-  if (Status good = kCheck.pointer(names.slots, cache.slots, 4); !good) return good;
-  if (Status good = kCheck.pointer(names.lengths, cache.lengths, 4); !good) return good;
+  KILN_TRY(kCheck.pointer(names.cache, cache.base, 16));
+  KILN_TRY(kCheck.pointer(names.slots, cache.slots, 4));
+  KILN_TRY(kCheck.pointer(names.lengths, cache.lengths, 4));
   const std::uint64_t record = dsv41::record_bytes(cache.record);
   if (Status good =
           kCheck.stride(names.row_stride, cache.row_stride, record, kMostRowStrideBytes, 16);
@@ -79,8 +79,8 @@ Status check_cache(const Cache& cache) {
 }
 
 Status check_output(const Key& key, const Arguments& arguments) {
-  if (Status good = kCheck.pointer("output", arguments.output, 16); !good) return good;
-  if (Status good = kCheck.pointer("output_scales", arguments.output_scales, 4); !good) return good;
+  KILN_TRY(kCheck.pointer("output", arguments.output, 16));
+  KILN_TRY(kCheck.pointer("output_scales", arguments.output_scales, 4));
   if (Status good = kCheck.stride("output_stride_bytes", arguments.output_stride_bytes,
                                   kTokenOutputBytes, kMostOutputStrideBytes, 16);
       !good)
@@ -130,25 +130,24 @@ Status check_apart(const Key& key, const Arguments& a) {
       range_of("compressed_slots", a.compressed_slots, a.tokens * compressed * sizeof(int)),
       range_of("compressed_lengths", a.compressed_lengths,
                compressed == 0 ? 0 : a.tokens * sizeof(int))};
-  if (Status good = kCheck.apart(data, std::span(read).subspan(1)); !good) return good;
+  KILN_TRY(kCheck.apart(data, std::span(read).subspan(1)));
   return kCheck.apart(range_of("output_scales", a.output_scales, sizeof(u32)), read);
 }
 
 }  // namespace
 
 Status check(const Key& key, const Arguments& given) {
-  if (Status good = check(key); !good) return good;
+  KILN_TRY(check(key));
   if (given.tokens > kMostTokens)
     return kCheck.wrong(
         "tokens", std::to_string(given.tokens),
         "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   if (given.tokens == 0) return {};
   const Arguments arguments = with_strides(key, given);
-  if (Status good = kCheck.pointer("query", arguments.query, 16); !good) return good;
-  if (Status good = kCheck.pointer("positions", arguments.positions, 8); !good) return good;
-  if (Status good = kCheck.pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
-  if (arguments.sinks != nullptr)
-    if (Status good = kCheck.pointer("sinks", arguments.sinks, 4); !good) return good;
+  KILN_TRY(kCheck.pointer("query", arguments.query, 16));
+  KILN_TRY(kCheck.pointer("positions", arguments.positions, 8));
+  KILN_TRY(kCheck.pointer("cos_sin", arguments.cos_sin, 16));
+  if (arguments.sinks != nullptr) KILN_TRY(kCheck.pointer("sinks", arguments.sinks, 4));
   constexpr std::uint64_t most_positions = std::uint64_t{1} << 48;
   if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
     return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
@@ -167,7 +166,7 @@ Status check(const Key& key, const Arguments& given) {
                          arguments.compressed_row_stride_bytes, arguments.compressed_pages});
         !good)
       return good;
-  if (Status good = check_output(key, arguments); !good) return good;
+  KILN_TRY(check_output(key, arguments));
   return check_apart(key, arguments);
 }
 
@@ -214,14 +213,14 @@ bool is_not_portable(const LaunchShape& shape) {
 }  // namespace
 
 Status mega::Program::check() const {
-  if (Status good = check_key(key); !good) return good;
+  KILN_TRY(check_key(key));
   if (blocks == 0 || (blocks >= kLeastBlocks && blocks <= kMostBlocks)) return {};
   return kCheck.wrong("blocks", std::to_string(blocks), "it must be 0, or from 2 to 8");
 }
 
 template <class Program>
 Result<Decode<Program>> Decode<Program>::create(Runtime& runtime, const Program& program) {
-  if (const Status good = program.check(); !good) return good.error();
+  KILN_TRY(program.check());
   KILN_TRY(const KernelId id, runtime.add(program.spec()));
   return Decode(runtime, id, program);
 }
@@ -229,7 +228,7 @@ Result<Decode<Program>> Decode<Program>::create(Runtime& runtime, const Program&
 template <class Program>
 Result<LaunchDescriptor> Decode<Program>::prepare(const Arguments& arguments,
                                                   Overlap overlap) const {
-  if (const Status good = check_launch(key(), arguments); !good) return good.error();
+  KILN_TRY(check_launch(key(), arguments));
   KILN_TRY(const Kernel kernel, runtime_->get(id_));
   const auto prepare_with = [&](LaunchShape shape) {
     shape.overlap_previous = overlap;
@@ -243,7 +242,7 @@ Result<LaunchDescriptor> Decode<Program>::prepare(const Arguments& arguments,
 
 template <class Program>
 Status Decode<Program>::update(LaunchDescriptor& launch, const Arguments& arguments) const {
-  if (Status good = check_launch(key(), arguments); !good) return good;
+  KILN_TRY(check_launch(key(), arguments));
   const auto set_shape = [&](const LaunchShape& shape) {
     return launch.set_grid_and_cluster(shape.grid_blocks, shape.cluster_blocks);
   };

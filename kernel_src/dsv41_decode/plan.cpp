@@ -61,7 +61,7 @@ Result<Plan> on_device(std::string_view kernel, const Plan& made, const DeviceIn
 namespace swapab {
 
 Status check_key(const Key& key) {
-  if (Status good = dsv41_decode::check(key); !good) return good;
+  KILN_TRY(dsv41_decode::check(key));
   if (key.heads != 16 && key.heads != 32) return wrong(kSwapab, "heads", key.heads, "16 or 32");
   if (key.compressed_slots == 0)
     return wrong(kSwapab, "compressed_slots", 0,
@@ -101,8 +101,8 @@ Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
 }
 
 Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
-  if (const Status good = check_key(key); !good) return good.error();
-  if (const Status good = check_tokens(kSwapab, count); !good) return good.error();
+  KILN_TRY(check_key(key));
+  KILN_TRY(check_tokens(kSwapab, count));
   return on_device(kSwapab, plan_of(key, count, blocks_for(key, count)), device);
 }
 
@@ -149,8 +149,8 @@ Plan plan_of(const Key& key, std::uint64_t count, u32 blocks) noexcept {
 }
 
 Result<Plan> plan(const Key& key, std::uint64_t count, const DeviceInfo& device) {
-  if (const Status good = check_key(key); !good) return good.error();
-  if (const Status good = check_tokens(kMega, count); !good) return good.error();
+  KILN_TRY(check_key(key));
+  KILN_TRY(check_tokens(kMega, count));
   return on_device(kMega, plan_of(key, count, blocks_for(key, count)), device);
 }
 

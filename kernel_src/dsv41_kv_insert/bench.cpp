@@ -71,8 +71,7 @@ struct DeviceData {
   Status check() const {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       std::vector<u8> got(outputs[i].bytes());
-      if (auto status = outputs[i].read(std::as_writable_bytes(std::span(got))); !status)
-        return status;
+      KILN_TRY(outputs[i].read(std::as_writable_bytes(std::span(got))));
       const auto at = std::mismatch(got.begin(), got.end(), expected[i].begin());
       if (at.first == got.end()) continue;
       return Error(ErrorCode::invalid_argument,

@@ -36,14 +36,14 @@ Status check_query(const Key& key, const Arguments& arguments) {
                             "a kernel of 0 heads has no query part: both must be null");
     return {};
   }
-  if (Status good = kCheck.pointer("query", arguments.query, 16); !good) return good;
-  if (Status good = kCheck.pointer("padded_query", arguments.padded_query, 16); !good) return good;
+  KILN_TRY(kCheck.pointer("query", arguments.query, 16));
+  KILN_TRY(kCheck.pointer("padded_query", arguments.padded_query, 16));
   return kCheck.stride("query_stride_bytes", arguments.query_stride_bytes, key.heads * kRowBytes,
                        kMostTokenStrideBytes, 16);
 }
 
 Status check_cache(const Key& key, const Arguments& arguments) {
-  if (Status good = kCheck.pointer("cache", arguments.cache, 16); !good) return good;
+  KILN_TRY(kCheck.pointer("cache", arguments.cache, 16));
   const std::uint64_t record = dsv41::record_bytes(key.record);
   if (Status good = kCheck.stride("row_stride_bytes", arguments.row_stride_bytes, record,
                                   kMostSlotStrideBytes, 16);
@@ -74,7 +74,7 @@ Status check_apart(const Key& key, const Arguments& a) {
       range_of("positions", a.positions, a.tokens * sizeof(i64)),
       range_of("slots", a.slots, a.tokens * sizeof(i64)),
       range_of("cos_sin", a.cos_sin, a.rope_positions * dsv41::kRopeDim * sizeof(float))};
-  if (Status good = kCheck.apart(cache, std::span(read).subspan(1)); !good) return good;
+  KILN_TRY(kCheck.apart(cache, std::span(read).subspan(1)));
   return kCheck.apart(
       range_of("padded_query", a.padded_query, a.tokens * dsv41::kPaddedHeads * kRowBytes), read);
 }
@@ -82,18 +82,18 @@ Status check_apart(const Key& key, const Arguments& a) {
 }  // namespace
 
 Status check(const Key& key, const Arguments& given) {
-  if (Status good = check(key); !good) return good;
+  KILN_TRY(check(key));
   if (given.tokens > kMostTokens)
     return kCheck.wrong(
         "tokens", std::to_string(given.tokens),
         "it must be at most " + std::to_string(kMostTokens) + ", which the grid can hold");
   if (given.tokens == 0) return {};
   const Arguments arguments = with_strides(key, given);
-  if (Status good = check_query(key, arguments); !good) return good;
-  if (Status good = kCheck.pointer("rows", arguments.rows, 16); !good) return good;
-  if (Status good = kCheck.pointer("positions", arguments.positions, 8); !good) return good;
-  if (Status good = kCheck.pointer("slots", arguments.slots, 8); !good) return good;
-  if (Status good = kCheck.pointer("cos_sin", arguments.cos_sin, 16); !good) return good;
+  KILN_TRY(check_query(key, arguments));
+  KILN_TRY(kCheck.pointer("rows", arguments.rows, 16));
+  KILN_TRY(kCheck.pointer("positions", arguments.positions, 8));
+  KILN_TRY(kCheck.pointer("slots", arguments.slots, 8));
+  KILN_TRY(kCheck.pointer("cos_sin", arguments.cos_sin, 16));
   if (Status good = kCheck.stride("input_stride_bytes", arguments.input_stride_bytes, kRowBytes,
                                   kMostTokenStrideBytes, 16);
       !good)
@@ -102,7 +102,7 @@ Status check(const Key& key, const Arguments& given) {
   if (arguments.rope_positions == 0 || arguments.rope_positions > most_positions)
     return kCheck.wrong("rope_positions", std::to_string(arguments.rope_positions),
                         "it must be from 1 to " + std::to_string(most_positions));
-  if (Status good = check_cache(key, arguments); !good) return good;
+  KILN_TRY(check_cache(key, arguments));
   return check_apart(key, arguments);
 }
 
@@ -128,7 +128,7 @@ Args args_of(const Key& key, const Arguments& given, const Plan& plan) noexcept 
 
 Result<KvInsert> KvInsert::create(Runtime& runtime, const Problem& problem) {
   const Key key = key_of(problem);
-  if (const Status good = check(key); !good) return good.error();
+  KILN_TRY(check(key));
   KILN_TRY(const KernelId id, runtime.add(spec_of(key)));
   return KvInsert(runtime, id, key);
 }
@@ -145,7 +145,7 @@ Status check_launch(const Key& key, const Arguments& arguments) {
 }  // namespace
 
 Result<LaunchDescriptor> KvInsert::prepare(const Arguments& arguments, Overlap overlap) const {
-  if (const Status good = check_launch(key_, arguments); !good) return good.error();
+  KILN_TRY(check_launch(key_, arguments));
   KILN_TRY(const Kernel kernel, runtime_->get(id_));
   Plan plan = plan_of(key_, arguments.tokens);
   plan.shape.overlap_previous = overlap;
@@ -153,9 +153,9 @@ Result<LaunchDescriptor> KvInsert::prepare(const Arguments& arguments, Overlap o
 }
 
 Status KvInsert::update(LaunchDescriptor& launch, const Arguments& arguments) const {
-  if (Status good = check_launch(key_, arguments); !good) return good;
+  KILN_TRY(check_launch(key_, arguments));
   const Plan plan = plan_of(key_, arguments.tokens);
-  if (Status set = launch.set_argument(0, args_of(key_, arguments, plan)); !set) return set;
+  KILN_TRY(launch.set_argument(0, args_of(key_, arguments, plan)));
   return launch.set_grid(plan.shape.grid_blocks);
 }
 

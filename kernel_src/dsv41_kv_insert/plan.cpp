@@ -72,7 +72,7 @@ Plan plan_of(const Key& key, std::uint64_t tokens) noexcept {
 
 Result<Plan> plan(const Problem& problem, const DeviceInfo& device) {
   const Key key = key_of(problem);
-  if (const Status good = check(key); !good) return good.error();
+  KILN_TRY(check(key));
   if (problem.tokens > kMostTokens)
     return wrong("tokens", problem.tokens,
                  "at most " + std::to_string(kMostTokens) + ", which the grid can hold");

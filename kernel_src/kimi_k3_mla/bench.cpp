@@ -40,7 +40,7 @@ struct DeviceData {
 
   Status check() const {
     std::vector<u16> got(outputs[0].bytes() / 2);
-    if (auto read = outputs[0].read(std::as_writable_bytes(std::span(got))); !read) return read;
+    KILN_TRY(outputs[0].read(std::as_writable_bytes(std::span(got))));
     for (const auto& [row, values] : want) {
       const Output one{.heads = 1, .values = {values.begin(), values.end()}};
       const Errors errors =

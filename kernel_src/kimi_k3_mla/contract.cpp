@@ -97,7 +97,7 @@ Status check_options(const Unsupported& given) {
 // ---- tensors
 
 Status check_query(const Tensor& query, const Tensor& starts, Call& call) {
-  if (Status good = check_type("query", query, DataType::e4m3); !good) return good;
+  KILN_TRY(check_type("query", query, DataType::e4m3));
   const bool packed = query.rank == 3;
   if ((query.rank != 3 && query.rank != 4) || query.shape[query.rank - 1] != kKeyDim)
     return wrong_shape("query", query, "[batch, q, heads, 576], or packed [tokens, heads, 576]");
@@ -125,7 +125,7 @@ Status check_query(const Tensor& query, const Tensor& starts, Call& call) {
 
 Status check_vector(std::string_view name, const Tensor& tensor, u64 length,
                     const char* length_name) {
-  if (Status good = check_type(name, tensor, DataType::int32); !good) return good;
+  KILN_TRY(check_type(name, tensor, DataType::int32));
   if (tensor.rank != 1 || tensor.shape[0] != length)
     return wrong_shape(name, tensor,
                        std::string(length_name) + ", here [" + std::to_string(length) + "]");
@@ -135,8 +135,7 @@ Status check_vector(std::string_view name, const Tensor& tensor, u64 length,
 
 Status check_batch(const Arguments& given, Call& call) {
   const bool packed = given.query.rank == 3;
-  if (Status good = check_type("block_tables", given.block_tables, DataType::int32); !good)
-    return good;
+  KILN_TRY(check_type("block_tables", given.block_tables, DataType::int32));
   const auto& tables = given.block_tables;
   if (tables.rank != 2 || (!packed && tables.shape[0] != given.query.shape[0]))
     return wrong_shape("block_tables", tables,
@@ -157,8 +156,7 @@ Status check_batch(const Arguments& given, Call& call) {
   call.table_stride = call.batch > 1 ? tables.strides[0] : call.table_width;
   if (call.table_stride < call.table_width || call.table_stride > kMostStrideBytes / 4)
     return wrong_strides("block_tables", tables, "its rows must not overlap");
-  if (Status good = check_vector("lengths", given.lengths, call.batch, "[batch]"); !good)
-    return good;
+  KILN_TRY(check_vector("lengths", given.lengths, call.batch, "[batch]"));
   if (!packed) return {};
   return check_vector("query_starts", given.query_starts, call.batch + 1, "[batch + 1]");
 }
@@ -206,7 +204,7 @@ Status check_cache_type(const Tensor& cache) {
 }
 
 Status check_cache(const Tensor& cache, Call& call) {
-  if (Status good = check_cache_type(cache); !good) return good;
+  KILN_TRY(check_cache_type(cache));
   const bool has_one = cache.rank == 4;
   const u32 row = cache.rank - 2;
   if ((cache.rank != 3 && !has_one) || (has_one && cache.shape[1] != 1) ||
@@ -234,7 +232,7 @@ Status check_cache(const Tensor& cache, Call& call) {
 
 Status check_output(const Arguments& given) {
   const OutputTensor& output = given.output;
-  if (Status good = check_type("output", output, DataType::bfloat16); !good) return good;
+  KILN_TRY(check_type("output", output, DataType::bfloat16));
   bool same = output.rank == given.query.rank && output.shape[output.rank - 1] == kLatentDim;
   for (u32 i = 0; same && i + 1 < output.rank; ++i) same = output.shape[i] == given.query.shape[i];
   if (!same) {
@@ -303,18 +301,13 @@ std::array<Range, 6> ranges_of(const Call& call) {
 }
 
 Status check_memory(const Arguments& given, const Call& call) {
-  if (Status good = kCheck.pointer("query", given.query.data, 16); !good) return good;
-  if (Status good = kCheck.pointer("output", given.output.data, 16); !good) return good;
-  if (Status good = kCheck.pointer("lengths", given.lengths.data, 4); !good) return good;
-  if (given.query.rank == 3)
-    if (Status good = kCheck.pointer("query_starts", given.query_starts.data, 4); !good)
-      return good;
+  KILN_TRY(kCheck.pointer("query", given.query.data, 16));
+  KILN_TRY(kCheck.pointer("output", given.output.data, 16));
+  KILN_TRY(kCheck.pointer("lengths", given.lengths.data, 4));
+  if (given.query.rank == 3) KILN_TRY(kCheck.pointer("query_starts", given.query_starts.data, 4));
   // Requests without any key have no page to look at.
-  if (call.table_width != 0)
-    if (Status good = kCheck.pointer("block_tables", given.block_tables.data, 4); !good)
-      return good;
-  if (call.pages != 0)
-    if (Status good = kCheck.pointer("cache", given.cache.data, 16); !good) return good;
+  if (call.table_width != 0) KILN_TRY(kCheck.pointer("block_tables", given.block_tables.data, 4));
+  if (call.pages != 0) KILN_TRY(kCheck.pointer("cache", given.cache.data, 16));
   constexpr auto most = static_cast<u64>(std::numeric_limits<std::int64_t>::max());
   if (call.pages != 0 && call.pages > most / call.page_stride_bytes)
     return wrong_shape(
@@ -335,28 +328,27 @@ Result<Call> check(const Arguments& given) {
             .output = given.output.data,
             .workspace = given.workspace,
             .workspace_bytes = given.workspace_bytes};
-  if (const Status good = check_options(given.unsupported); !good) return good.error();
-  if (const Status good = check_query(given.query, given.query_starts, call); !good)
-    return good.error();
-  if (const Status good = check_batch(given, call); !good) return good.error();
-  if (const Status good = check_cache(given.cache, call); !good) return good.error();
-  if (const Status good = check_limits(given, call); !good) return good.error();
-  if (const Status good = check_output(given); !good) return good.error();
-  if (const Status good = check_scales(given, call); !good) return good.error();
-  if (const Status good = check_devices(given, call); !good) return good.error();
+  KILN_TRY(check_options(given.unsupported));
+  KILN_TRY(check_query(given.query, given.query_starts, call));
+  KILN_TRY(check_batch(given, call));
+  KILN_TRY(check_cache(given.cache, call));
+  KILN_TRY(check_limits(given, call));
+  KILN_TRY(check_output(given));
+  KILN_TRY(check_scales(given, call));
+  KILN_TRY(check_devices(given, call));
   // An engine may have no memory behind what is empty.
   if (call.tokens == 0 || call.batch == 0) {
     call.tokens = 0;
     return call;
   }
-  if (const Status good = check_memory(given, call); !good) return good.error();
+  KILN_TRY(check_memory(given, call));
   return call;
 }
 
 Status check_workspace(const Call& call, const Plan& plan) {
   const u64 needed = workspace_bytes(plan);
   if (needed == 0) return {};
-  if (Status good = kCheck.pointer("workspace", call.workspace, 16); !good) return good;
+  KILN_TRY(kCheck.pointer("workspace", call.workspace, 16));
   if (call.workspace_bytes < needed)
     return kCheck.wrong("workspace_bytes", std::to_string(call.workspace_bytes),
                         "this plan of " + std::to_string(plan.num_split) + " splits needs " +

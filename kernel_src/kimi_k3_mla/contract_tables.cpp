@@ -51,7 +51,7 @@ Status check_pages(const Call& call, std::span<const std::int32_t> tables, u64 r
 Status check_tables(const Call& call, const HostTables& tables) {
   if (call.tokens == 0) return {};
   if (!tables.query_starts.empty() && call.query_starts != nullptr)
-    if (Status good = check_starts(call, tables.query_starts); !good) return good;
+    KILN_TRY(check_starts(call, tables.query_starts));
   if (tables.lengths.empty()) return {};
   if (tables.lengths.size() != call.batch)
     return kCheck.wrong("the host copy of lengths",

@@ -87,12 +87,12 @@ Status Launches::launch(CUstream stream) noexcept {
 Result<Attention> Attention::create(Runtime& runtime, const Programs& programs) {
   Attention made(runtime);
   for (const attend::Key& key : programs.attend) {
-    if (const Status good = attend::check_key(key); !good) return good.error();
+    KILN_TRY(attend::check_key(key));
     KILN_TRY(const KernelId id, runtime.add(attend::spec_of(key)));
     made.attend_.push_back({key, id});
   }
   for (const reduce::Key& key : programs.reduce) {
-    if (const Status good = reduce::check_key(key); !good) return good.error();
+    KILN_TRY(reduce::check_key(key));
     KILN_TRY(const KernelId id, runtime.add(reduce::spec_of(key)));
     made.reduce_.push_back({key, id});
   }
@@ -123,7 +123,7 @@ Result<Launches> Attention::prepare(const Arguments& arguments, const Plan& plan
              runtime_->launches().prepare(kernel, reduce_shape(any), Args{}));
     launches.reduce_.push_back({program.key, std::move(launch)});
   }
-  if (const Status updated = update(launches, arguments, plan); !updated) return updated.error();
+  KILN_TRY(update(launches, arguments, plan));
   return launches;
 }
 
@@ -133,9 +133,9 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
   if (!call) return call.status();
   launches.plan_ = plan;
   if (call->tokens == 0) return {};
-  if (Status good = check_rows(*call, plan); !good) return good;
-  if (Status good = check_workspace(*call, plan); !good) return good;
-  if (Status good = check_clusters(plan); !good) return good;
+  KILN_TRY(check_rows(*call, plan));
+  KILN_TRY(check_workspace(*call, plan));
+  KILN_TRY(check_clusters(plan));
 
   const std::size_t attend = place_of(launches.attend_, attend::key_of(plan));
   if (attend == launches.attend_.size()) return not_registered("row_tile", plan.row_tile);
@@ -145,7 +145,7 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
     return not_registered("row_warps", reduce::key_of(plan.reducer).row_warps);
 
   LaunchDescriptor& first = launches.attend_[attend].launch;
-  if (Status good = check_device(*call, first.device()); !good) return good;
+  KILN_TRY(check_device(*call, first.device()));
 
   const Args args = args_of(*call, plan);
   // Requests without any key bring no page, and an empty cache has no map.
@@ -154,15 +154,15 @@ Status Attention::update(Launches& launches, const Arguments& arguments, const P
     if (!latent) return latent.status();
     const auto rope = launches.maps_[1].build(map_of(*call, kRopeDim, Swizzle::bytes_64));
     if (!rope) return rope.status();
-    if (Status set = first.set_argument(0, launches.maps_[0].map()); !set) return set;
-    if (Status set = first.set_argument(1, launches.maps_[1].map()); !set) return set;
+    KILN_TRY(first.set_argument(0, launches.maps_[0].map()));
+    KILN_TRY(first.set_argument(1, launches.maps_[1].map()));
   }
-  if (Status set = first.set_argument(2, args); !set) return set;
-  if (Status set = first.set_grid(plan.grid); !set) return set;
+  KILN_TRY(first.set_argument(2, args));
+  KILN_TRY(first.set_grid(plan.grid));
   if (joins) {
     LaunchDescriptor& second = launches.reduce_[reduce].launch;
-    if (Status set = second.set_argument(0, args); !set) return set;
-    if (Status set = second.set_grid(plan.reducer_grid); !set) return set;
+    KILN_TRY(second.set_argument(0, args));
+    KILN_TRY(second.set_grid(plan.reducer_grid));
     launches.chosen_reduce_ = &second;
   }
   launches.chosen_attend_ = &first;

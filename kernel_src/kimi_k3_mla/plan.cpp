@@ -27,7 +27,7 @@ Status check(const Problem& problem, u32 sm_count, const Constants& constants) {
     return kCheck.wrong(name, std::to_string(value),
                         "it must be from 1 to " + std::to_string(most));
   };
-  if (Status good = from_1("heads", problem.heads, kMostHeads); !good) return good;
+  KILN_TRY(from_1("heads", problem.heads, kMostHeads));
   if (problem.batch > kMostBatch)
     return kCheck.wrong("batch", std::to_string(problem.batch),
                         "it must be at most " + std::to_string(kMostBatch) +
@@ -46,9 +46,8 @@ Status check(const Problem& problem, u32 sm_count, const Constants& constants) {
     return kCheck.wrong("split", std::to_string(problem.split),
                         "it must be from 1 to 256, which a reducer can join, or 0 for the "
                         "planner's choice");
-  if (Status good = from_1("sm_count", sm_count, kMostSms); !good) return good;
-  if (Status good = from_1("row_tile_96_blocks", constants.row_tile_96_blocks, kWideBlocks); !good)
-    return good;
+  KILN_TRY(from_1("sm_count", sm_count, kMostSms));
+  KILN_TRY(from_1("row_tile_96_blocks", constants.row_tile_96_blocks, kWideBlocks));
   return from_1("most_splits", constants.most_splits, kMostSplits);
 }
 
@@ -145,7 +144,7 @@ std::string_view to_string(Reducer reducer) noexcept {
 }
 
 Result<Plan> plan(const Problem& problem, u32 sm_count, const Constants& constants) {
-  if (const Status good = check(problem, sm_count, constants); !good) return good.error();
+  KILN_TRY(check(problem, sm_count, constants));
   if (problem.batch == 0 || problem.query == 0) return Plan{};
   const u64 rows = problem.query * problem.heads;
   const u64 tiles = tiles_of(problem.keys);

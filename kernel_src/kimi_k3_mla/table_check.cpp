@@ -13,10 +13,9 @@ constexpr u32 kThreads = 1024;
 
 Result<TableCheckArgs> args_for(const Arguments& arguments, TableReport* report, int device,
                                 u64& tokens) {
-  if (const Status good = kCheck.pointer("report", report, alignof(TableReport)); !good)
-    return good.error();
+  KILN_TRY(kCheck.pointer("report", report, alignof(TableReport)));
   KILN_TRY(const Call call, check(arguments));
-  if (const Status good = check_device(call, device); !good) return good.error();
+  KILN_TRY(check_device(call, device));
   tokens = call.tokens;
   return TableCheckArgs{.block_tables = call.block_tables,
                         .seq_lens = call.lengths,
@@ -49,18 +48,18 @@ Result<LaunchDescriptor> TableCheck::prepare(const Arguments& arguments,
   KILN_TRY(const Kernel kernel, runtime_->get(kernel_));
   KILN_TRY(LaunchDescriptor launch,
            runtime_->launches().prepare(kernel, {.block_threads = {kThreads}}, TableCheckArgs{}));
-  if (const Status updated = update(launch, arguments, report); !updated) return updated.error();
+  KILN_TRY(update(launch, arguments, report));
   return launch;
 }
 
 Status TableCheck::update(LaunchDescriptor& launch, const Arguments& arguments,
                           TableReport* report) const {
-  if (Status set = launch.set_grid({0, 1, 1}); !set) return set;
+  KILN_TRY(launch.set_grid({0, 1, 1}));
   u64 tokens = 0;
   const auto args = args_for(arguments, report, launch.device(), tokens);
   if (!args) return args.status();
   if (tokens == 0) return {};
-  if (Status set = launch.set_argument(0, *args); !set) return set;
+  KILN_TRY(launch.set_argument(0, *args));
   return launch.set_grid({1, 1, 1});
 }
 

@@ -51,19 +51,19 @@ class Trial {
   Trial(const Probe& probe, const CompareOptions& options) : probe_(probe), options_(options) {}
 
   Result<Attempt> run() {
-    if (auto status = check_outputs("before"); !status) return status.error();
+    KILN_TRY(check_outputs("before"));
     if (options_.bitwise_parity) {
       KILN_TRY(const std::string difference, probe_.parity());
       if (!difference.empty()) wrong_output("the outputs differ: " + difference);
     }
     Samples thrown_away;
     for (unsigned round = 0; round < options_.warmup_rounds; ++round)
-      if (auto status = take_round(round, thrown_away); !status) return status.error();
+      KILN_TRY(take_round(round, thrown_away));
     for (unsigned round = 0; round < options_.rounds; ++round) {
-      if (auto status = take_round(round, attempt_.samples); !status) return status.error();
+      KILN_TRY(take_round(round, attempt_.samples));
       if (round % kRoundsPerClockReading == kRoundsPerClockReading - 1) read_clock();
     }
-    if (auto status = check_outputs("after"); !status) return status.error();
+    KILN_TRY(check_outputs("after"));
     attempt_.figures = figures_of(attempt_.samples);
     judge_clock();
     judge_figures();
@@ -99,10 +99,10 @@ class Trial {
       return {};
     };
     if (second_goes_first) {
-      if (auto status = take(second, seconds); !status) return status;
+      KILN_TRY(take(second, seconds));
       return take(first, firsts);
     }
-    if (auto status = take(first, firsts); !status) return status;
+    KILN_TRY(take(first, firsts));
     return take(second, seconds);
   }
 
@@ -179,7 +179,7 @@ bool holds(const Figures& figures, const CompareOptions& options) {
 }  // namespace
 
 Result<Comparison> compare(const Probe& probe, const CompareOptions& options) {
-  if (auto status = check_options(probe, options); !status) return status.error();
+  KILN_TRY(check_options(probe, options));
   Comparison comparison{.options = options};
   constexpr std::size_t kMostAttempts = 2;
   do {

@@ -48,20 +48,20 @@ struct DeviceTrial {
 
   /// The graph that is timed, over poisoned outputs.
   Status run_poisoned(const ArmState& state) {
-    if (auto status = poison(state.arm.outputs); !status) return status;
-    if (auto status = state.graph.launch(stream); !status) return status;
+    KILN_TRY(poison(state.arm.outputs));
+    KILN_TRY(state.graph.launch(stream));
     return stream.synchronize();
   }
 
   Status check(Side side) {
-    if (auto status = run_poisoned(of(side)); !status) return status;
+    KILN_TRY(run_poisoned(of(side)));
     return of(side).arm.check();
   }
 
   Result<std::string> parity() {
     std::vector<Bytes> all[2];
     for (const auto side : {Side::baseline, Side::candidate}) {
-      if (auto status = run_poisoned(of(side)); !status) return status.error();
+      KILN_TRY(run_poisoned(of(side)));
       KILN_TRY(all[side == Side::baseline ? 0 : 1], download(of(side).arm.outputs));
     }
     return first_difference(all[0], all[1]);
@@ -73,10 +73,9 @@ struct DeviceTrial {
     const double replay = std::max(state.call_microseconds * timing.calls, 1.0);
     const auto replays =
         std::min(kMostLoadReplays, static_cast<unsigned>(std::ceil(kLoadMicroseconds / replay)));
-    for (unsigned i = 0; i < replays; ++i)
-      if (auto status = state.graph.launch(stream); !status) return status.error();
+    for (unsigned i = 0; i < replays; ++i) KILN_TRY(state.graph.launch(stream));
     auto reading = clocks->read();
-    if (auto status = stream.synchronize(); !status) return status.error();
+    KILN_TRY(stream.synchronize());
     return reading;
   }
 
@@ -96,9 +95,8 @@ Result<DeviceClocks> open_clocks(const std::string& pci_id) {
 Result<Comparison> compare_device(const Device& device, const DeviceArm& baseline,
                                   const DeviceArm& candidate, const DeviceTiming& timing,
                                   const CompareOptions& options) {
-  for (const auto* arm : {&baseline, &candidate})
-    if (auto status = check_arm(*arm); !status) return status.error();
-  if (auto status = check_timing(timing); !status) return status.error();
+  for (const auto* arm : {&baseline, &candidate}) KILN_TRY(check_arm(*arm));
+  KILN_TRY(check_timing(timing));
   KILN_TRY(auto stream, Stream::make(device.state()->context));
   std::optional<L2Flush> flush;
   if (timing.l2 == L2::cold) {

@@ -26,7 +26,7 @@ Status check_range(std::size_t offset, std::size_t count, std::size_t bytes) {
 }  // namespace
 
 Status Buffer::write(std::span<const std::byte> bytes, std::size_t offset) const {
-  if (auto status = check_range(offset, bytes.size(), this->bytes()); !status) return status;
+  KILN_TRY(check_range(offset, bytes.size(), this->bytes()));
   if (bytes.empty()) return {};
   KILN_BENCH_CALL(state_->context->driver, cuMemcpyHtoD, state_->address + offset, bytes.data(),
                   bytes.size());
@@ -37,7 +37,7 @@ Status Buffer::write(std::span<const std::byte> bytes, std::size_t offset) const
 }
 
 Status Buffer::read(std::span<std::byte> bytes, std::size_t offset) const {
-  if (auto status = check_range(offset, bytes.size(), this->bytes()); !status) return status;
+  KILN_TRY(check_range(offset, bytes.size(), this->bytes()));
   if (bytes.empty()) return {};
   KILN_BENCH_CALL(state_->context->driver, cuMemcpyDtoH, bytes.data(), state_->address + offset,
                   bytes.size());
@@ -98,7 +98,7 @@ Result<Buffer> Device::allocate(std::size_t bytes) const {
 
 Result<Buffer> Device::upload(std::span<const std::byte> bytes) const {
   KILN_TRY(auto buffer, allocate(bytes.size()));
-  if (auto status = buffer.write(bytes); !status) return status.error();
+  KILN_TRY(buffer.write(bytes));
   return buffer;
 }
 

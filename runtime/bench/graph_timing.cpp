@@ -46,7 +46,7 @@ Result<GraphInstance> GraphInstance::capture(std::shared_ptr<const Context> cont
   GraphInstance instance(std::move(context), graph);
   if (!worked) return worked.error();
   const auto& driver = instance.context_->driver;
-  if (auto status = driver->check("cuStreamEndCapture", ended); !status) return status.error();
+  KILN_TRY(driver->check("cuStreamEndCapture", ended));
   KILN_BENCH_CALL(driver, cuGraphInstantiateWithFlags, &instance.handle_, graph, 0);
   return instance;
 }
@@ -77,14 +77,14 @@ entry(ulonglong2* data, unsigned long long count) {
 Result<L2Flush> L2Flush::make(const Device& device) {
   auto& runtime = *device.state()->runtime;
   const char* const name = "kiln_bench_read.cu";
-  if (auto status = runtime.add_source(name, kReadSource); !status) return status.error();
+  KILN_TRY(runtime.add_source(name, kReadSource));
   KILN_TRY(const auto id, runtime.add({.name = "kiln_bench_read", .source = name}));
   KILN_TRY(const auto kernel, runtime.get(id));
   KILN_TRY(const auto facts, runtime.device(device.state()->ordinal));
   const std::size_t bytes = (4 * device.l2_bytes() + 15) / 16 * 16;
   KILN_TRY(auto written, device.allocate(bytes));
   KILN_TRY(auto read, device.allocate(bytes));
-  if (auto status = read.fill(std::byte{0}); !status) return status.error();
+  KILN_TRY(read.fill(std::byte{0}));
   KILN_TRY(auto launch, runtime.launches().prepare(
                             kernel, {.grid_blocks = {8 * facts.sm_count}, .block_threads = {256}},
                             read.data(), static_cast<unsigned long long>(bytes / 16)));
@@ -104,10 +104,9 @@ Result<TimedGraph> TimedGraph::make(const Device& device, const Stream& stream,
                                     L2Flush* flush) {
   const auto& context = device.state()->context;
   // Whatever happens at a first launch only happens here, outside of a capture.
-  if (flush != nullptr)
-    if (auto status = flush->enqueue(stream.handle()); !status) return status.error();
-  if (auto status = arm.enqueue(stream.handle()); !status) return status.error();
-  if (auto status = stream.synchronize(); !status) return status.error();
+  if (flush != nullptr) KILN_TRY(flush->enqueue(stream.handle()));
+  KILN_TRY(arm.enqueue(stream.handle()));
+  KILN_TRY(stream.synchronize());
 
   std::vector<Event> events;
   for (unsigned i = 0; i < (flush != nullptr ? 2 * timing.calls : 2); ++i) {
@@ -116,29 +115,27 @@ Result<TimedGraph> TimedGraph::make(const Device& device, const Stream& stream,
   }
   const auto call = [&](unsigned i) -> Status {
     if (flush == nullptr) return arm.enqueue(stream.handle());
-    if (auto status = flush->enqueue(stream.handle()); !status) return status;
-    if (auto status = events[2 * i].record_in_graph(stream); !status) return status;
-    if (auto status = arm.enqueue(stream.handle()); !status) return status;
+    KILN_TRY(flush->enqueue(stream.handle()));
+    KILN_TRY(events[2 * i].record_in_graph(stream));
+    KILN_TRY(arm.enqueue(stream.handle()));
     return events[2 * i + 1].record_in_graph(stream);
   };
   KILN_TRY(auto graph, GraphInstance::capture(context, stream, [&]() -> Status {
-             for (unsigned i = 0; i < timing.calls; ++i)
-               if (auto status = call(i); !status) return status;
+             for (unsigned i = 0; i < timing.calls; ++i) KILN_TRY(call(i));
              return {};
            }));
   return TimedGraph(std::move(graph), std::move(events), timing);
 }
 
 Result<double> TimedGraph::sample(const Stream& stream) const {
-  if (auto status = launch(stream); !status) return status.error();
+  KILN_TRY(launch(stream));
   std::vector<double> times;
   if (timing_.l2 == L2::warm) {
-    if (auto status = events_[0].record(stream); !status) return status.error();
-    for (unsigned i = 0; i < timing_.replays; ++i)
-      if (auto status = launch(stream); !status) return status.error();
-    if (auto status = events_[1].record(stream); !status) return status.error();
+    KILN_TRY(events_[0].record(stream));
+    for (unsigned i = 0; i < timing_.replays; ++i) KILN_TRY(launch(stream));
+    KILN_TRY(events_[1].record(stream));
   }
-  if (auto status = stream.synchronize(); !status) return status.error();
+  KILN_TRY(stream.synchronize());
   for (std::size_t i = 0; i < events_.size(); i += 2) {
     KILN_TRY(const double time, events_[i + 1].since(events_[i]));
     times.push_back(time);

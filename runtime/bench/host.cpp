@@ -24,8 +24,7 @@ Result<Comparison> compare_host(const HostArm& baseline, const HostArm& candidat
   const auto now = timing.now ? timing.now : std::function<std::int64_t()>(monotonic_nanoseconds);
   Probe probe;
   probe.sample = [&](Side side) -> Result<double> {
-    if (timing.settle)
-      if (auto status = timing.settle(); !status) return status.error();
+    if (timing.settle) KILN_TRY(timing.settle());
     const auto& run = arm(side).run;
     const auto start = now();
     auto status = run(timing.calls);

@@ -5,8 +5,7 @@
 namespace kiln::bench {
 
 Status poison(const std::vector<Buffer>& outputs) {
-  for (const auto& output : outputs)
-    if (auto status = output.fill(kPoison); !status) return status;
+  for (const auto& output : outputs) KILN_TRY(output.fill(kPoison));
   return {};
 }
 
@@ -14,7 +13,7 @@ Result<std::vector<Bytes>> download(const std::vector<Buffer>& outputs) {
   std::vector<Bytes> all;
   for (const auto& output : outputs) {
     all.emplace_back(output.bytes());
-    if (auto status = output.read(all.back()); !status) return status.error();
+    KILN_TRY(output.read(all.back()));
   }
   return all;
 }

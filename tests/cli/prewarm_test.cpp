@@ -185,6 +185,20 @@ TEST_F(Prewarm, ADryRunWritesNothingAndNamesTheKeysThatARunWouldMake) {
   }
 }
 
+TEST_F(Prewarm, OneKernelIsNoKernels) {
+  const auto file = directory_ / "one.json";
+  write_file(file, R"({"schema": 1, "model": "one", "kernels": [{"kernel": "dsv41_kv_insert",
+      "key": {"heads": 0, "record": "fp8", "page_slots": 128, "ratio": 1}}]})");
+  const auto one = [&](const char* flag) {
+    return kiln({"prewarm", "--manifest", file.string(), "--arch", "sm_90a", "--cache-dir",
+                 cache().string(), flag})
+        .out;
+  };
+  EXPECT_NE(one("--dry-run").find("\n1 kernel: 0 cached, 1 missing"), std::string::npos);
+  EXPECT_NE(one("--jobs=1").find("one: 1 kernel: 0 hits, 1 compiled"), std::string::npos);
+  EXPECT_NE(one("--jobs=1").find("one: 1 kernel: 1 hit, 0 compiled"), std::string::npos);
+}
+
 // Compiling them all is for the NVRTC matrix.
 TEST_F(Prewarm, AShippedModelHasItsKernelsForTheParametersThatAreGiven) {
   const auto planned = [&](const char* tp) {

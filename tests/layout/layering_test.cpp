@@ -112,8 +112,10 @@ TEST(Layering, CacheIncludesOnlyItself) {
 }
 
 TEST(Layering, RuntimeKnowsNoKernel) {
+  // Of cache/ what is installed, and two private headers that hold no more than a few lines.
+  const std::set<std::string> shared = {"cache/capped.hpp", "cache/without_signals.hpp"};
   for (const auto& include : includes_below("runtime")) {
-    if (!include.quoted) continue;
+    if (!include.quoted || shared.count(include.name) > 0) continue;
     EXPECT_TRUE(starts_with_any(include.name, {"runtime/", "kiln/"}))
         << include.file << " includes " << include.name;
   }
@@ -250,6 +252,6 @@ TEST(Layering, NoFileGrowsOutOfSight) {
   for (const auto* folder : {"cache", "runtime", "kernel_src", "cli", "examples"})
     for (const auto& file : sources_below(folder)) {
       const auto text = text_of(file);
-      EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 600) << file;
+      EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 400) << file;
     }
 }

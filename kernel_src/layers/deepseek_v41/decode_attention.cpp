@@ -93,21 +93,21 @@ Status StepLaunches::check() const noexcept {
 }
 
 Status StepLaunches::insert(CUstream stream) noexcept {
-  if (Status good = check(); !good) return good;
+  KILN_TRY(check());
   if (Status launched = insert_.launch(stream); !launched || !compressed_insert_) return launched;
   return compressed_insert_.launch(stream);
 }
 
 Status StepLaunches::attend(CUstream stream) noexcept {
-  if (Status good = check(); !good) return good;
+  KILN_TRY(check());
   return attention_[chosen_].launch(stream);
 }
 
 Result<DecodeAttention> DecodeAttention::create(Runtime& runtime, const LayerOptions& layer,
                                                 const DeviceInfo& device) {
-  if (const Status good = check(layer); !good) return good.error();
+  KILN_TRY(check(layer));
   const auto program = mega_program(layer, layer.window);
-  if (const auto fits = decode::mega::plan(program.key, 1, device); !fits) return fits.error();
+  KILN_TRY(decode::mega::plan(program.key, 1, device));
   const Dispatch dispatch = dispatch_of(layer, device);
 
   KILN_TRY(const auto insert,
@@ -160,7 +160,7 @@ Status DecodeAttention::check_launches(const StepLaunches& launches) const {
 }
 
 Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
-  if (const Status good = check_step(step); !good) return good.error();
+  KILN_TRY(check_step(step));
   const decode::Arguments arguments = attention_arguments(step);
   StepLaunches launches;
   launches.layer_ = layer_;
@@ -178,19 +178,18 @@ Result<StepLaunches> DecodeAttention::prepare(const Step& step) const {
   if (widened_) {
     KILN_TRY(launches.attention_[kWidened], widened_->prepare(arguments, Overlap::yes));
   }
-  if (const Status updated = update(launches, step); !updated) return updated.error();
+  KILN_TRY(update(launches, step));
   return launches;
 }
 
 Status DecodeAttention::update(StepLaunches& launches, const Step& step) const {
   launches.chosen_ = launches.attention_.size();
-  if (Status good = check_step(step); !good) return good;
-  if (Status good = check_launches(launches); !good) return good;
+  KILN_TRY(check_step(step));
+  KILN_TRY(check_launches(launches));
   if (step.compressed.rows != nullptr && !launches.compressed_insert_)
     return kCheck.wrong("compressed.rows", "given",
                         "the launches were prepared for a layer that writes no compressed cache");
-  if (Status good = insert_.update(launches.insert_, query_and_swa_arguments(step)); !good)
-    return good;
+  KILN_TRY(insert_.update(launches.insert_, query_and_swa_arguments(step)));
   if (launches.compressed_insert_)
     if (Status good = compressed_insert_->update(launches.compressed_insert_,
                                                  insert_arguments(step, step.compressed));

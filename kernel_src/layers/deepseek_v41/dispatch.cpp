@@ -50,8 +50,7 @@ Status check(const LayerOptions& layer) {
               layer.widened_window == 0 || layer.widened_window > layer.window,
               "0 (never widened) or more than the window of " + std::to_string(layer.window))})
     if (!status) return status;
-  if (layer.widened_window != 0)
-    if (Status good = decode::check(decode_key(layer, layer.widened_window)); !good) return good;
+  if (layer.widened_window != 0) KILN_TRY(decode::check(decode_key(layer, layer.widened_window)));
   return decode::check(decode_key(layer, layer.window));
 }
 

@@ -26,7 +26,7 @@ Result<MlaAttention> MlaAttention::create(Runtime& runtime, const LayerOptions& 
 Result<mla::Plan> MlaAttention::plan(const mla::Arguments& arguments) const {
   KILN_TRY(const MlaDimensions dimensions, dimensions_of(arguments));
   // The one family that there is.
-  if (const auto family = family_of(dimensions); !family) return family.error();
+  KILN_TRY(family_of(dimensions));
   KILN_TRY(const mla::Call call, mla::check(arguments));
   if (const u32 heads = kModelHeads / dispatch_.layer.tp; call.heads != heads)
     return kCheck.wrong("heads", std::to_string(call.heads),

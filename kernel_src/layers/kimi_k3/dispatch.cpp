@@ -90,8 +90,8 @@ Status check_step(const LayerOptions& layer, const Step& step) {
                             "LayerOptions::max_" +
                             std::string(name));
   };
-  if (Status good = within("batch", step.batch, layer.max_batch); !good) return good;
-  if (Status good = within("query", step.query, layer.max_query); !good) return good;
+  KILN_TRY(within("batch", step.batch, layer.max_batch));
+  KILN_TRY(within("query", step.query, layer.max_query));
   return within("keys", step.keys, layer.max_keys);
 }
 
@@ -101,9 +101,9 @@ Status check(const LayerOptions& layer) {
   if (layer.tp == 0 || kModelHeads % layer.tp != 0)
     return kCheck.wrong("tp", std::to_string(layer.tp),
                         "it must be a divisor of 96, the model's heads");
-  if (Status good = from_1("max_batch", layer.max_batch, mla::kMostBatch); !good) return good;
-  if (Status good = from_1("max_query", layer.max_query, mla::kMostKeys); !good) return good;
-  if (Status good = from_1("max_keys", layer.max_keys, mla::kMostKeys); !good) return good;
+  KILN_TRY(from_1("max_batch", layer.max_batch, mla::kMostBatch));
+  KILN_TRY(from_1("max_query", layer.max_query, mla::kMostKeys));
+  KILN_TRY(from_1("max_keys", layer.max_keys, mla::kMostKeys));
   if (layer.split > mla::kMostSplits)
     return kCheck.wrong("split", std::to_string(layer.split),
                         "it must be from 1 to 256, or 0 for the planner's choice");
@@ -111,8 +111,8 @@ Status check(const LayerOptions& layer) {
 }
 
 Result<Dispatch> dispatch_of(const LayerOptions& layer, const DeviceInfo& device) {
-  if (const Status good = check(layer); !good) return good.error();
-  if (const Status good = check_device(device); !good) return good.error();
+  KILN_TRY(check(layer));
+  KILN_TRY(check_device(device));
   Dispatch made{.layer = layer, .constants = mla::constants_for(device)};
   // The largest step of all is one that a grid holds, and so are the others.
   if (const auto largest = plan_of(made, {layer.max_batch, layer.max_query, layer.max_keys});
@@ -155,7 +155,7 @@ Programs programs_of(const Dispatch& dispatch) {
 }
 
 Result<Plan> choose_plan(const Dispatch& dispatch, const Step& step) {
-  if (const Status good = check_step(dispatch.layer, step); !good) return good.error();
+  KILN_TRY(check_step(dispatch.layer, step));
   Dispatch within = dispatch;
   for (;;) {
     Result<Plan> made = plan_of(within, step);

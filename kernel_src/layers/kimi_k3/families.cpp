@@ -56,9 +56,9 @@ std::string_view to_string(MlaFamily family) noexcept {
 
 Result<MlaDimensions> dimensions_of(const mla::Arguments& arguments) {
   const auto& [query, cache, output] = std::tie(arguments.query, arguments.cache, arguments.output);
-  if (const Status good = check_rank("query", query); !good) return good.error();
-  if (const Status good = check_rank("cache", cache); !good) return good.error();
-  if (const Status good = check_rank("output", output); !good) return good.error();
+  KILN_TRY(check_rank("query", query));
+  KILN_TRY(check_rank("cache", cache));
+  KILN_TRY(check_rank("output", output));
   const u64 key = query.shape[query.rank - 1], latent = output.shape[output.rank - 1];
   if (latent > key)
     return kCheck.wrong("output", std::to_string(latent) + " elements wide",

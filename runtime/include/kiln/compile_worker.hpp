@@ -1,5 +1,7 @@
 // The other side of RuntimeOptions::worker_command: a process that compiles what a Runtime hands
 // it, so that a compiler that crashes, runs wild or eats all memory takes nobody with it.
+//
+// Threads: the main one, alone.
 #pragma once
 
 #include "kiln/cache/api.hpp"

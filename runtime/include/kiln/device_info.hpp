@@ -12,7 +12,7 @@
 namespace kiln {
 
 struct DeviceInfo {
-  /// Compile target with suffix, such as "sm_90a".
+  /// With suffix, such as "sm_90a".
   std::string architecture{};
   unsigned sm_count = 0;
   /// Largest dynamic shared memory of a block after opting in, in bytes.
@@ -21,13 +21,13 @@ struct DeviceInfo {
   int ordinal = -1;
 };
 
-/// The target that Kiln compiles for on a device of this compute capability: architecture-specific
-/// ("sm_90a") from 9.0 on, plain ("sm_86") before.
+/// What Kiln compiles for on a device of this compute capability: architecture-specific ("sm_90a")
+/// from 9.0 on, plain ("sm_86") before.
 KILN_API std::string architecture_of(int compute_major, int compute_minor);
 
-/// The targets of the GPUs in this machine, each once, for a compile-only warmup in a process that
-/// forks later: NVML is asked, so CUDA is not initialised, and children can still use it. GPUs that
-/// CUDA_VISIBLE_DEVICES hides are among them.
+/// The architectures of the GPUs in this machine, each once, for a compile-only warmup in a process
+/// that forks later: NVML is asked, so CUDA is not initialised, and children can still use it. GPUs
+/// that CUDA_VISIBLE_DEVICES hides are among them.
 /// Errors  no_device when NVML is missing, fails, or sees no GPU.
 KILN_API Result<std::vector<std::string>> installed_architectures();
 

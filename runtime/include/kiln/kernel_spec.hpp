@@ -48,8 +48,8 @@ struct KernelSpec {
   std::string name_expression{};
   /// Compiled-in constants in declared order; kiln::key_values(key) makes them.
   std::vector<KeyValue> key{};
-  /// NVRTC options such as "-use_fast_math" or "-DTILE=64". Options that name a target, add an
-  /// include directory (see RuntimeOptions::include_roots), or read or write files are refused.
+  /// NVRTC options such as "-use_fast_math" or "-DTILE=64". Options that name an architecture, add
+  /// an include directory (see RuntimeOptions::include_roots), or read or write files are refused.
   std::vector<std::string> options{};
   Builtins builtins = Builtins::full;
   /// The oldest architecture that the source is written for, such as 90; older ones are refused

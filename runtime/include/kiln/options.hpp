@@ -1,6 +1,8 @@
 // How a Runtime is set up. The environment is read in one place, which engines need not call.
 //
 // Precedence in the CLI and the examples: option, then environment, then default.
+// Threads: values; an EnvironmentReader is called on the caller's thread, while nobody changes the
+// environment.
 #pragma once
 
 #include <chrono>
@@ -101,8 +103,9 @@ KILN_API std::optional<std::uint64_t> bytes_from(std::string_view text);
 /// between, and KILN_REMOTE_KEY the file with the secret key that signs what is sent there;
 /// KILN_REMOTE_TOKEN, _NETRC, _HEADERS, _PASSWORD and _CA name files as cache::RemoteOptions takes
 /// them, and KILN_REMOTE_UNSIGNED=accept takes unsigned objects. A variable that is set but empty
-/// counts as not set. Errors invalid_argument for a KILN_JOBS that is not a whole number from 0 to
-/// 1024, and for numbers that are none. `origins`, if not null, says where each setting came from.
+/// counts as not set. `origins`, if not null, says where each setting came from.
+/// Errors  invalid_argument for a KILN_JOBS that is not a whole number from 0 to 1024, and for
+///         numbers that are none.
 KILN_API Result<RuntimeOptions> options_from(const EnvironmentReader& environment,
                                              OptionOrigins* origins = nullptr);
 

@@ -83,7 +83,7 @@ struct RuntimeCounters {
   std::uint64_t compiles = 0;  ///< that succeeded
   std::uint64_t failed_compiles = 0;
   std::uint64_t disk_hits = 0;        ///< in the writable cache directory
-  std::uint64_t lower_tier_hits = 0;  ///< in the read-only ones; cache_counters() tells them apart
+  std::uint64_t lower_tier_hits = 0;  ///< in read-only caches; cache_counters() tells them apart
   std::uint64_t remote_hits = 0;      ///< in the remote cache
   std::uint64_t disk_misses = 0;
   std::uint64_t damaged_entries = 0;
@@ -176,6 +176,7 @@ class KILN_API Runtime {
 
   /// As look_up(), but what the cache does not have it gets of the remote cache, where that has it;
   /// compiles nothing. Waits while another host of the fleet compiles it.
+  /// Errors  as look_up().
   Result<Lookup> fetch(KernelId id, std::string_view architecture);
 
   /// Sends what look_up() finds to the remote cache, later on and by another thread. Waits while

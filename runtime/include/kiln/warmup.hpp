@@ -26,7 +26,7 @@ namespace kiln {
 enum class Origin : unsigned char {
   memory,      ///< already in this process
   disk,        ///< a verified hit in the writable cache directory
-  lower_tier,  ///< a verified hit in one of the read-only ones
+  lower_tier,  ///< a verified hit in one of the read-only caches
   remote,      ///< a verified hit in the remote cache
   compiled,    ///< compiled by this call
   waited,      ///< compiled by another process or thread while this call waited
@@ -107,7 +107,7 @@ struct WarmupGroup {
 };
 
 struct WarmupOptions {
-  /// Targets such as "sm_90a". Empty: those of the devices in this machine.
+  /// Such as "sm_90a". Empty: those of the devices in this machine.
   std::vector<std::string> architectures{};
   /// Compiles at a time; 0: RuntimeOptions::jobs. Fewer where memory is short, be it for those of
   /// other ranks on the same cache.

@@ -1,6 +1,7 @@
 // A 128-bit XXH3 digest: the name of an entry and the guard of its bytes.
 //
 // It catches accidents and is never a signature: nobody may be trusted because of it.
+// Threads: values and pure functions.
 #pragma once
 
 #include <compare>

@@ -52,7 +52,7 @@ struct Found {
   /// Why a file that is there was not used ("payload digest differs"); it counts as absent and is
   /// replaced by the next publish under its name.
   std::string damage;
-  /// The entry is one of a read-only tier.
+  /// The entry is of a lower tier: one of the read-only caches.
   bool in_lower_tier = false;
 };
 
@@ -118,7 +118,7 @@ struct Trust {
   /// A group by number, whose members share the store: they may write the directories, and what
   /// belongs to the group is believed whichever member owns it.
   std::optional<std::uint32_t> group{};
-  /// Of bundles among the read-only tiers: one of these must have signed. Who owns the file does
+  /// Of bundles among the read-only caches: one of these must have signed. Who owns the file does
   /// not matter then.
   std::vector<PublicKey> signers{};
 };

@@ -59,7 +59,9 @@ class Device {
   /// Such as "NVIDIA H200".
   const std::string& name() const noexcept;
   std::size_t l2_bytes() const noexcept;
+  /// Errors  driver_failed
   Result<Buffer> allocate(std::size_t bytes) const;
+  /// A new Buffer with these contents. Errors  driver_failed
   Result<Buffer> upload(std::span<const std::byte> bytes) const;
   template <class T>
   Result<Buffer> upload(const std::vector<T>& values) const {

@@ -1,6 +1,5 @@
-// Keeps signals from threads: SIGPIPE from the calling one, since a library that writes to a
-// connection which the server closed would otherwise end the process; those for the process from
-// threads of ours.
+// Keeps SIGPIPE from the calling thread, since a library that writes to a connection which the
+// server closed would otherwise end the process.
 //
 // Threads: for the thread that makes it, and while it lives.
 #pragma once
@@ -37,25 +36,6 @@ class WithoutSigpipe {
   sigset_t pipe_{};
   sigset_t before_{};
   bool pending_before_ = false;
-};
-
-/// The threads that this one starts meanwhile take no signals but those of their own faults and a
-/// profiler's; as the class of this name in runtime/.
-class WithoutSignals {
- public:
-  WithoutSignals() noexcept {
-    sigset_t most;
-    ::sigfillset(&most);
-    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPROF})
-      ::sigdelset(&most, number);
-    ::pthread_sigmask(SIG_BLOCK, &most, &before_);
-  }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
 };
 
 }  // namespace kiln::cache

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-namespace kiln {
+namespace kiln::cache {
 
 /// The threads that this one starts meanwhile take none but those of their own faults, by which
 /// the process's crash handler learns of them, and a profiler's.
@@ -28,4 +28,4 @@ class WithoutSignals {
   sigset_t before_{};
 };
 
-}  // namespace kiln
+}  // namespace kiln::cache
