@@ -44,6 +44,8 @@ std::string_view first_cure(int error) noexcept {
     case EMFILE:
     case ENFILE:
       return "raise the limit on open files (ulimit -n), or ";
+    case EFBIG:
+      return "raise the limit on the size of files (ulimit -f), or ";
     case EIO:
       return "look at the disk, or ";
     default:

@@ -60,8 +60,11 @@ Outcome run(const CompileArguments& arguments, Output& output) {
       InputFile{"KILN_REMOTE_KEY", process_environment()("KILN_REMOTE_KEY").value_or("")}};
   if (auto failure = output_is_input("-o", arguments.output, inputs)) return *std::move(failure);
   const auto held = std::make_shared<HeldLog>();
-  auto opened =
-      open_source(arguments.source, *settings, [held](LogLevel level, std::string_view text) {
+  auto opened = open_source(
+      arguments.source, *settings,
+      [held, sink = output.log_sink(LogLevel::warning)](LogLevel level, std::string_view text) {
+        // Of use only while it lasts.
+        if (text.find("; waiting for ") != std::string_view::npos) return sink(level, text);
         const std::lock_guard lock(held->mutex);
         held->messages.emplace_back(level, text);
       });

@@ -174,6 +174,8 @@ class CompileService {
   bool may_store() const { return store_ != nullptr && !store_->directory().empty(); }
   std::string why_no_compiler() const;
   Status can_compile(const CompileRequest& request) const;
+  // False once it has taken too long; warns now and then before.
+  bool waits_on(const CompileRequest& request, Flight& flight, std::string_view whom);
   std::optional<Outcome> make(CompileRequest& request, Flight& flight, Reach reach);
   // Asks the remote cache: what it has, or nothing, and then whose turn it is to make it.
   std::optional<Outcome> fetch(const CompileRequest& request, std::size_t which, cache::Wish wish,
@@ -196,6 +198,7 @@ class CompileService {
   std::map<cache::Digest, Flight> flights_;  // nodes never move
   std::vector<ToolchainId> recorded_;        // in the store, once there are any
   std::optional<ToolchainId> used_;
+  std::optional<std::chrono::steady_clock::time_point> told_of_wait_;
 };
 
 }  // namespace kiln

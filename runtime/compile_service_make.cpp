@@ -6,6 +6,7 @@
 #include "kiln/options.hpp"
 #include "runtime/artifact_facts.hpp"
 #include "runtime/compile_service.hpp"
+#include "runtime/decimal_text.hpp"
 #include "runtime/stored_artifact.hpp"
 
 namespace kiln {
@@ -16,6 +17,14 @@ using Clock = std::chrono::steady_clock;
 // Compiles of one request whose headers change meanwhile. Some file systems tell of a change at
 // each look.
 constexpr unsigned kMostChanges = 8;
+
+// A holder that is stopped or hangs keeps its lock, and nothing else tells why nothing happens.
+constexpr std::chrono::seconds kSilentWait(10);
+constexpr std::chrono::minutes kBetweenWarnings(1);
+
+std::string seconds_text(std::chrono::duration<double> time) {
+  return decimal_text(time.count(), time < std::chrono::seconds(10) ? 1 : 0) + " s";
+}
 
 bool names_directory(std::string_view code, std::string_view directory) {
   for (auto at = code.find(directory); at != std::string_view::npos;
@@ -87,6 +96,30 @@ std::optional<Outcome> CompileService::fetch(const CompileRequest& request, std:
   return std::nullopt;
 }
 
+bool CompileService::waits_on(const CompileRequest& request, Flight& flight,
+                              std::string_view whom) {
+  const auto now = Clock::now();
+  if (!flight.busy_since) flight.busy_since = now;
+  const auto waited = now - *flight.busy_since;
+  const auto& limit = options_.longest_wait;
+  if (waited < std::min<Clock::duration>(kSilentWait, limit / 2)) return true;
+  const bool ends = waited >= limit;
+  if (!ends) {
+    const std::lock_guard lock(mutex_);
+    if (told_of_wait_ && now - *told_of_wait_ < kBetweenWarnings) return true;
+    told_of_wait_ = now;
+  }
+  const auto what = "kernel " + request.program_->spec.name + " for " + request.architecture_ +
+                    ": " + std::string(whom) + " for ";
+  const auto limit_text = seconds_text(limit);
+  log(LogLevel::warning,
+      ends ? what + "longer than the wait limit of " + limit_text + "; going on without"
+           : what + seconds_text(waited) + " (cache " + store_->directory().string() +
+                 "); waiting for that up to the limit of " + limit_text +
+                 ": end what is stopped or hangs there");
+  return !ends;
+}
+
 std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& flight, Reach reach) {
   const auto& key = request.keys_.front();
   const auto able = can_compile(request);
@@ -97,20 +130,13 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
                ? compile(request, false)
                : Outcome::failure(key.name, able ? not_there(request) : able.error());
 
-  const auto busy = [&] {
-    if (!flight.busy_since) flight.busy_since = Clock::now();
-  };
   // Ours for as long as this call, and longer where it ends in a wait for the fleet.
   auto lock = std::exchange(request.host_lock_, nullptr);
   if (lock == nullptr) lock = flight.host_lock.lock();
   if (lock == nullptr) {
     auto attempt = store_->try_lock(key.name);
     if (attempt.outcome == cache::LockOutcome::busy) {
-      busy();
-      if (Clock::now() - *flight.busy_since < options_.longest_wait) return std::nullopt;
-      log(LogLevel::warning, "kernel " + request.program_->spec.name +
-                                 ": another process has been compiling it for longer than the "
-                                 "wait limit; compiling it here as well");
+      if (waits_on(request, flight, "another process has been compiling it")) return std::nullopt;
     }
     lock = std::make_shared<const cache::KeyLock>(std::move(attempt.lock));
   }
@@ -131,14 +157,11 @@ std::optional<Outcome> CompileService::make(CompileRequest& request, Flight& fli
       return outcome;
     }
     if (!fetched.busy) continue;
-    busy();
-    if (Clock::now() - *flight.busy_since < options_.longest_wait) {
+    if (waits_on(request, flight,
+                 "another host has been compiling it, or the remote cache has been away")) {
       flight.host_lock = request.host_lock_ = std::move(lock);
       return std::nullopt;
     }
-    log(LogLevel::warning, "kernel " + request.program_->spec.name +
-                               ": another host has been compiling it, or the remote cache has been "
-                               "away, for longer than the wait limit; going on without");
   }
   if (!able) return Outcome::failure(key.name, able.error());
   if (reach != Reach::make) return Outcome::failure(key.name, not_there(request));

@@ -20,7 +20,13 @@ Error cannot_load(const NvrtcFiles& files, std::string why) {
 
 std::string loader_error() {
   const char* const text = ::dlerror();
-  return text != nullptr ? text : "the loader gives no reason";
+  std::string why = text != nullptr ? text : "the loader gives no reason";
+  // All that the loader says of a noexec mount, as of memory that it does not get.
+  if (why.find("failed to map segment") != std::string::npos)
+    why +=
+        "; take it off a file system that is mounted noexec, or raise the limit on memory "
+        "(ulimit -v)";
+  return why;
 }
 
 // The build-id of the file behind a loaded library; empty when it cannot be told.

@@ -211,6 +211,7 @@ TEST(StoreLimits, EachFailureOfTheDiskIsCountedAndWarnedOfOnce) {
       {EDQUOT, &StoreCounters::no_space, "KILN_CACHE_MAX_BYTES"},
       {EROFS, &StoreCounters::not_writable, "KILN_CACHE_READONLY"},
       {EMFILE, &StoreCounters::no_descriptors, "ulimit -n"},
+      {EFBIG, &StoreCounters::io_errors, "ulimit -f"},
       {EIO, &StoreCounters::io_errors, "disk"},
   };
   for (const auto& c : cases) {

@@ -1,13 +1,18 @@
 #include "runtime/nvrtc_library.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "runtime/architecture.hpp"
 #include "tests/runtime/compile_for_test.hpp"
 #include "tests/runtime/fake_tree.hpp"
 #include "tests/support/requires_nvrtc.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace kiln {
 namespace {
@@ -40,6 +45,31 @@ TEST(NvrtcLibrary, CompilesForWhatItSaysItSupportsAndForNoOtherSuffix) {
       EXPECT_EQ(test::compile(*nvrtc, kKernel, asked).result == NVRTC_SUCCESS, listed) << asked;
     }
   }
+}
+
+TEST(NvrtcLibrary, HasACureWhereItsCodeCannotBeMapped) {
+#ifdef KILN_SANITIZE
+  GTEST_SKIP() << "a sanitizer needs more memory than any limit leaves it";
+#endif
+  KILN_REQUIRES_NVRTC();
+  const test::FakeTree tree;  // what this process has loaded is not mapped anew
+  auto files = *test::installed_nvrtc().found;
+  std::filesystem::copy_file(files.library, tree / "libnvrtc.so.13");
+  files.library = tree / "libnvrtc.so.13";
+  EXPECT_EQ(test::in_child([&] {
+              unsigned long pages = 0;
+              std::ifstream("/proc/self/statm") >> pages;
+              const rlim_t bytes = (rlim_t{pages} << 12) + (rlim_t{32} << 20);
+              const rlimit limit{bytes, bytes};
+              if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
+              const auto nvrtc = NvrtcLibrary::open(files);
+              if (nvrtc) return 3;
+              const auto why = nvrtc.error().message();
+              const bool has_cures = why.find("noexec") != std::string::npos &&
+                                     why.find("ulimit -v") != std::string::npos;
+              return has_cures ? 0 : 4;
+            }),
+            0);
 }
 
 TEST(NvrtcLibrary, NamesThePathAndTheLoadersWordsWhenItCannotLoad) {

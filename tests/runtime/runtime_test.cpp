@@ -365,7 +365,9 @@ TEST_F(RuntimeTest, AHeldLockIsWaitedForUpToTheLimitAndNoLonger) {
   const auto artifact = runtime.artifact(*id, kArchitecture);
   ASSERT_TRUE(artifact) << message_of(artifact);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
-  EXPECT_EQ(warnings_with("longer than the wait"), 1u);
+  EXPECT_EQ(warnings_with("longer than the wait limit of 0.3 s"), 1u);
+  // Nothing else tells of a holder that is stopped: before the limit, and not at each look.
+  EXPECT_EQ(warnings_with("(cache " + cache_.string() + "); waiting for that up to the limit"), 1u);
 }
 
 TEST_F(RuntimeTest, AWarmupDoesOtherKernelsWhileOneIsBusyElsewhere) {
