@@ -217,7 +217,7 @@ TEST_F(FakeTrial, T13_AHeaderThatChangesDuringEachCompileIsNamedAndNobodyHangs) 
   auto with = fake_options();
   with.include_roots = {header.parent_path()};
   auto runtime = open(with);
-  ASSERT_TRUE(runtime.add_source("a.cu", "// a\n// fake: slow 100\n#include <value.h>\n"));
+  ASSERT_TRUE(runtime.add_source("a.cu", "// a\n// fake: slow 200\n#include <value.h>\n"));
   const auto id = runtime.add({.name = "a", .source = "a.cu"});
   ASSERT_TRUE(id) << message_of(id);
   std::atomic<bool> done{false};
@@ -226,6 +226,8 @@ TEST_F(FakeTrial, T13_AHeaderThatChangesDuringEachCompileIsNamedAndNobodyHangs) 
       const auto now = begun("a");
       if (now != seen) write_file(header, "#define VALUE " + std::to_string(now) + "\n");
       seen = now;
+      // A thread that never sleeps waits longest for a processor, and then comes after the compile.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
   const auto report = runtime.warmup({.architectures = {kArch}});
